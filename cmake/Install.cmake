@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# What `cmake --install` lays down: headers, the library, the tools, and the files by which CMake and pkg-config find them.
+include(CMakePackageConfigHelpers)
+
+set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shmcb")
+
+install(TARGETS shmcb_core shmcb EXPORT shmcbTargets)
+install(
+  DIRECTORY "${PROJECT_SOURCE_DIR}/include/shmcb"
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILES_MATCHING
+  PATTERN "*.hpp"
+  PATTERN "*.h")
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+
+install(EXPORT shmcbTargets NAMESPACE shmcb:: DESTINATION "${package_dir}")
+configure_package_config_file(
+  "${PROJECT_SOURCE_DIR}/cmake/shmcbConfig.cmake.in" "${PROJECT_BINARY_DIR}/shmcbConfig.cmake"
+  INSTALL_DESTINATION "${package_dir}")
+# Before 1.0 every minor version may break its users.
+write_basic_package_version_file("${PROJECT_BINARY_DIR}/shmcbConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+install(FILES "${PROJECT_BINARY_DIR}/shmcbConfig.cmake" "${PROJECT_BINARY_DIR}/shmcbConfigVersion.cmake"
+        DESTINATION "${package_dir}")
+
+# The prefix is found from where the file lies, so that `cmake --install --prefix` and a moved tree stay right.
+file(RELATIVE_PATH shmcb_pc_prefix "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_PREFIX}")
+string(REGEX REPLACE "/$" "" shmcb_pc_prefix "${shmcb_pc_prefix}")
+foreach(dir LIBDIR INCLUDEDIR)
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    set(shmcb_pc_${dir} "${CMAKE_INSTALL_${dir}}")
+  else()
+    set(shmcb_pc_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+  endif()
+endforeach()
+set(shmcb_pc_cflags "")
+if(NOT BUILD_SHARED_LIBS)
+  set(shmcb_pc_cflags " -DSHMCB_STATIC")
+endif()
+configure_file("${PROJECT_SOURCE_DIR}/cmake/shmcb.pc.in" "${PROJECT_BINARY_DIR}/shmcb.pc" @ONLY)
+install(FILES "${PROJECT_BINARY_DIR}/shmcb.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")

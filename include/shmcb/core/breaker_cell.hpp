@@ -1,0 +1,484 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The lock-free breaker: the contract's operations on one breaker of a segment. The control word names an immutable record;
+// whatever changes rarely is changed by copying it, applying the pure rules and publishing the copy. Outcomes of Closed go into
+// the ring. docs/design.md argues each step, docs/memory-model.md each order.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "shmcb/core/record_pool.hpp"
+#include "shmcb/core/ring.hpp"
+#include "shmcb/core/rules.hpp"
+
+namespace shmcb::core {
+
+/// A breaker's state in ticks since the segment's epoch.
+struct CellState {
+  CircuitState state = CircuitState::closed;
+  rules::Tick opened_at = rules::kNever;
+  std::uint64_t successes = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t rejected = 0;
+};
+
+/// A transition that an operation committed; `reason` none: there is none to report.
+struct CellTransition {
+  TransitionReason reason = TransitionReason::none;
+  CircuitState from = CircuitState::closed;
+  rules::Tick at = 0;
+  CellState after{};
+};
+
+struct CellAdmit {
+  Errc error = Errc::ok;
+  Admission admission = Admission::rejected;
+  CircuitState state = CircuitState::closed;
+  std::uint64_t period = 0;  ///< Allowed: the generation; Probe: its identity
+  rules::Tick retry_at = 0;
+  rules::Tick retry_after = 0;
+  CellTransition transition{};
+};
+
+struct CellRecord {
+  Errc error = Errc::ok;
+  RecordStatus status = RecordStatus::stale;
+  CellTransition transition{};
+};
+
+/// One breaker of a mapped segment. A handle without state of its own: copies and other processes act on the same breaker.
+template <class Env>
+class BreakerCell {
+ public:
+  using Control = ControlWord<typename Env::Widths>;
+  using Entry = Slot<typename Env::Widths>;
+  using Rejected = RejectedWord<typename Env::Widths>;
+  using Position = typename Ring<Env>::Position;
+
+  BreakerCell() = default;
+  /// `cells` and `slots` belong to breaker `index` of the view and were checked.
+  BreakerCell(const SegmentView<Env>& view, Presence& presence, std::uint32_t index, BreakerCells<Env>& cells,
+              typename Env::Word* slots, std::uint32_t capacity) noexcept
+      : cells_(&cells), index_(index), ring_(slots, capacity, &cells.hint), view_(&view), presence_(&presence) {}
+
+  [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
+
+  /// `now_us` is called only where the time is needed: not in Closed.
+  template <class NowUs>
+  [[nodiscard]] CellAdmit admit(NowUs now_us) const noexcept {
+    const Control word = control();
+    if (word.plainly_closed()) [[likely]] {
+      return {.admission = Admission::allowed, .period = word.generation()};
+    }
+    return admit_slowly(now_us());
+  }
+
+  /// Records the outcome of an attempt that was Allowed in the Closed period `generation`.
+  [[nodiscard]] CellRecord record_allowed(Bits generation, Outcome outcome, Bits now_us) const noexcept {
+    switch (outcome) {
+      case Outcome::success: return append<false>(generation, now_us);
+      case Outcome::failure: return append<true>(generation, now_us);
+      case Outcome::ignored: break;
+    }
+    return {.status = RecordStatus::ignored};
+  }
+
+  /// Records the outcome of the probe `id`.
+  [[nodiscard]] CellRecord record_probe(std::uint64_t id, Outcome outcome, Bits now_us) const noexcept {
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      Control word;
+      Record record;
+      if (!load(word, record)) break;
+      record.breaker.state = word.state();
+      const rules::RecordDecision decision =
+          rules::record_probe(record.breaker, record.settings, tick(now_us), id, outcome);
+      if (decision.effects.change == rules::Change::nothing) return {.status = decision.status};
+      CellRecord result{.status = decision.status};
+      if (commit(word, record, decision.effects, result.error, result.transition) || result.error != Errc::ok) return result;
+    }
+    return {.error = Errc::corrupt};
+  }
+
+  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us) const noexcept {
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      Control word;
+      Record record;
+      if (!load(word, record)) break;
+      record.breaker.state = word.state();
+      const rules::Effects effects = rules::force(record.breaker, tick(now_us), to);
+      CellRecord result{.status = RecordStatus::counted};
+      if (commit(word, record, effects, result.error, result.transition) || result.error != Errc::ok) return result;
+    }
+    return {.error = Errc::corrupt};
+  }
+
+  /// Writes other numbers; state and window are kept, cut at what the old window held.
+  [[nodiscard]] Errc replace_settings(const Settings& settings) const noexcept {
+    if (!ring_.fits(settings.window)) return Errc::ring_full;
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      Control word;
+      Record record;
+      if (!load(word, record)) break;
+      // The verdicts of siblings that are still out need versions of this Closed period too.
+      if (word.version_exhausted(kVersionReserve)) return Errc::version_exhausted;
+      if (word.closed() && record.settings.window < settings.window) {
+        typename Ring<Env>::Tail tail;
+        if (!ring_.locate_tail(tail)) continue;
+        record.window_begin = std::max(record.window_begin, tail.position - std::min<Position>(tail.position, record.settings.window));
+      }
+      record.settings = settings;
+      Errc error = Errc::ok;
+      if (RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, word.state(), false, record, error)) {
+        return Errc::ok;
+      }
+      if (error != Errc::ok) return error;
+    }
+    return Errc::corrupt;
+  }
+
+  [[nodiscard]] Errc settings(Settings& settings) const noexcept {
+    Control word;
+    Record record;
+    if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+    settings = record.settings;
+    return Errc::ok;
+  }
+
+  /// State and, of Open, what is left of the cooldown. Changes nothing; `now_us` is called only in Open.
+  template <class NowUs>
+  [[nodiscard]] Errc peek(NowUs now_us, CircuitState& state, rules::Tick& cooldown_left) const noexcept {
+    state = CircuitState::closed;
+    cooldown_left = 0;
+    Control word = control();
+    if (word.plainly_closed()) return Errc::ok;
+    Record record;
+    if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+    state = record.breaker.state = word.state();
+    if (state == CircuitState::open) {
+      const rules::Tick now = rules::not_before(record.breaker, tick(now_us()));
+      cooldown_left = std::max<rules::Tick>(0, rules::cooldown_end(record.breaker, record.settings) - now);
+    }
+    return Errc::ok;
+  }
+
+  /// Exact where nothing runs beside it; else a mixture of moments during the call, never a torn record. Only reads.
+  /// `max_rounds`: a copy of a segment that stands still does not get better by looking again.
+  [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = kMaxRounds) const noexcept {
+    Control word;
+    Record record;
+    if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+    record.breaker.state = word.state();
+    return state_of(record, max_rounds, state) ? Errc::ok : Errc::corrupt;
+  }
+
+  /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt.
+  [[nodiscard]] bool load(Control& word, Record& record) const noexcept { return load(word, record, word::end); }
+
+ private:
+  static constexpr Bits kVersionReserve = kMaxProbes;
+
+  [[nodiscard]] static rules::Tick tick(Bits time_us) noexcept { return static_cast<rules::Tick>(time_us / 1'000); }
+  [[nodiscard]] static Bits micros(rules::Tick tick) noexcept { return static_cast<Bits>(tick) * 1'000; }
+
+  [[nodiscard]] Control control() const noexcept {
+    return {Env::load(cells_->control, Env::acquire)};  // sync: control (acquire): the record that the word names
+  }
+
+  /// Copies the words up to `last` (before the settings, before the probes, or all), together with a control word that named them all the while.
+  [[nodiscard]] bool load(Control& word, Record& record, std::size_t last) const noexcept {
+    RecordPool<Env> pool(*view_, *presence_);
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      word = control();
+      if (!word.valid() || view_->record(word.record()) == nullptr) return false;
+      RecordWords words{};
+      pool.copy(word.record(), words, 0, last);
+      // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
+      if (Env::load(cells_->control, Env::relaxed) != word.bits) continue;
+      if (!decode_head(words, record)) return false;
+      if (last > word::ratio && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window))) return false;
+      if (last == word::end) decode_probes(words, record);
+      return true;
+    }
+    return false;
+  }
+
+  // ---- admit -------------------------------------------------------------------------------------------------------------
+
+  [[nodiscard]] CellAdmit admit_slowly(Bits now_us) const noexcept {
+    if (!presence_->ensure_current()) return {.error = Errc::busy};
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      CellAdmit early;
+      if (turned_away_early(now_us, early)) return early;
+      Control word;
+      Record record;
+      if (!load(word, record)) break;
+      record.breaker.state = word.state();
+      const rules::AdmitDecision decision = rules::admit(record.breaker, record.settings, tick(now_us), ids_after(word), presence_->number());
+      CellAdmit result{.admission = decision.admission, .state = record.breaker.state, .period = decision.probe,
+                       .retry_at = decision.retry_at, .retry_after = decision.retry_after};
+      switch (decision.admission) {
+        case Admission::allowed: result.period = word.generation(); return result;
+        case Admission::rejected: count_rejection(record.rejected_generation); return result;
+        case Admission::probe: break;
+      }
+      if (commit(word, record, decision.effects, result.error, result.transition) || result.error != Errc::ok) return result;
+    }
+    return {.error = Errc::corrupt};
+  }
+
+  /// Open, and the cooldown is not over: three words decide, the whole record is not needed.
+  [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result) const noexcept {
+    const Control word = control();
+    if (word.state() != CircuitState::open || view_->record(word.record()) == nullptr) return false;
+    RecordWords words{};
+    RecordPool<Env> pool(*view_, *presence_);
+    for (const std::size_t i : {word::opened_at, word::counts, word::cooldown}) pool.copy(word.record(), words, i, i + 1);
+    if (Env::load(cells_->control, Env::relaxed) != word.bits) return false;  // relaxed: as in `load`
+    rules::Breaker breaker{.state = CircuitState::open};
+    Settings settings;
+    Bits rejected_generation = 0;
+    if (!decode_opening(words, breaker, settings, rejected_generation)) return false;
+    if (tick(now_us) >= rules::cooldown_end(breaker, settings)) return false;
+    const rules::AdmitDecision decision = rules::admit(breaker, settings, tick(now_us), {});
+    count_rejection(rejected_generation);
+    result = {.admission = Admission::rejected, .state = CircuitState::open, .retry_at = decision.retry_at, .retry_after = decision.retry_after};
+    return true;
+  }
+
+  /// The identities a probe gets: the change by which it is admitted.
+  [[nodiscard]] static rules::ProbeIds ids_after(Control word) noexcept {
+    return {.on_transition = word.next(CircuitState::half_open, true, 0).change_id(),
+            .within_generation = word.next(CircuitState::half_open, false, 0).change_id()};
+  }
+
+  /// One more rejection in the outage that began at `generation`. If the breaker has recovered since, the outage's number is gone
+  /// from the words already and the rejection goes with it, as if it had come first.
+  void count_rejection(Bits generation) const noexcept {
+    auto& lane = cells_->lanes[presence_->lane(kLanes)].rejected;
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      const Rejected seen{Env::load(lane, Env::relaxed)};  // relaxed here and below: the word stands for itself
+      if (seen.later_than(generation) || seen.count() == Rejected::kMaxCount) return;
+      const Bits count = seen.reset_generation() == generation ? seen.count() + 1 : 1;
+      if (Env::cas(lane, seen.bits, Rejected::make(generation, count).bits, Env::relaxed)) return;
+    }
+  }
+
+  [[nodiscard]] std::uint64_t rejections(Bits generation) const noexcept {
+    std::uint64_t sum = 0;
+    for (const auto& lane : cells_->lanes) {
+      const Rejected seen{Env::load(lane.rejected, Env::relaxed)};  // relaxed: a sum of moments anyway
+      if (seen.reset_generation() == generation) sum += seen.count();
+    }
+    return sum;
+  }
+
+  // ---- changing the record -----------------------------------------------------------------------------------------------
+
+  /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide again), or
+  /// `error` is set.
+  [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Errc& error,
+                            CellTransition& transition) const noexcept {
+    const bool moves = effects.change == rules::Change::transition;
+    const CircuitState to = record.breaker.state;
+    if (!moves && word.version_exhausted()) {
+      error = Errc::version_exhausted;
+      return false;
+    }
+    const Bits generation = word.next(to, moves, 0).generation();
+    if (effects.resets_rejected) record.rejected_generation = generation;
+    if (effects.empties_window) {
+      record.window_generation = generation;
+      record.window_end = 0;
+      if (!ring_.touch_tail(kMaxRounds, record.window_begin)) {
+        error = Errc::corrupt;
+        return false;
+      }
+    }
+    if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error)) return false;
+    if (effects.reason != TransitionReason::none) {
+      transition = {.reason = effects.reason, .from = effects.from, .at = effects.at};
+      // Counts that cannot be had beside the others' progress stay zero; the transition is reported all the same.
+      (void)state_of(record, kMaxRounds, transition.after);
+    }
+    return true;
+  }
+
+  // ---- the window --------------------------------------------------------------------------------------------------------
+
+  /// What a failure is decided under: the whole control word, the settings it named, and the count under them.
+  struct Verdict {
+    Control word{};
+    Record record{};
+    FailureCount<Env> count{};
+  };
+
+  [[nodiscard]] Errc begin_verdict(Bits generation, Verdict& verdict) const noexcept {
+    if (!load(verdict.word, verdict.record, word::probe_ids)) return Errc::corrupt;
+    verdict.count = {ring_, generation, verdict.record.settings.window - 1, verdict.record.settings.within_ms,
+                     verdict.record.window_begin};
+    return Errc::ok;
+  }
+
+  /// An outcome of the Closed period `generation` enters the ring, and a failure that fills the window opens the breaker: whether
+  /// it does is decided by, and part of, the swap of its slot.
+  template <bool kFailure>
+  [[nodiscard]] CellRecord append(Bits generation, Bits now_us) const noexcept {
+    Verdict verdict;
+    if constexpr (kFailure) {
+      if (const Errc error = begin_verdict(generation, verdict); error != Errc::ok) return {.error = error};
+    }
+    Position from = ring_.hint();
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      typename Ring<Env>::Tail tail;
+      if (!ring_.find_tail(from, tail) || !ring_.raise_hint(tail.position)) {
+        from = ring_.hint();
+        continue;
+      }
+      from = tail.position;
+
+      // In every round, after the predecessor was read and before the swap. relaxed: the acquire load of the predecessor comes
+      // before it (sync: ring), so with an entry of a later period in sight this is not the word of the earlier one.
+      const Control word{Env::load(cells_->control, Env::relaxed)};
+      if (!word.in_closed_period(generation)) return {.status = RecordStatus::stale};
+      if constexpr (kFailure) {
+        if (word != verdict.word) {  // other settings perhaps, or a sibling's verdict: count under what holds now
+          if (const Errc error = begin_verdict(generation, verdict); error != Errc::ok) return {.error = error};
+          continue;
+        }
+      }
+
+      Bits time_us = std::min(now_us, Entry::kMaxTime);
+      if (tail.previous.generation() == Entry::generation_tag(generation)) {
+        if (tail.previous.trip()) {
+          CellRecord result{.status = RecordStatus::stale};
+          const Pending pending = finish_pending_trip(generation, tail.position, tail.previous, result);
+          if (pending == Pending::ended_here) return result;
+          if (pending == Pending::look_again) {
+            from = ring_.hint();
+            continue;
+          }
+        }
+        time_us = std::max(time_us, std::min(tail.previous.time_us() + (ring_.lap_tag_wraps(tail.position) ? 1 : 0), Entry::kMaxTime));
+      } else if (!not_before_opening<kFailure>(generation, verdict, time_us)) {
+        continue;  // the word has changed: the next round says what that means
+      }
+
+      bool trip = false;
+      if constexpr (kFailure) {
+        // The hint once more after counting: a position of some laps ago would have counted by a window that began after it.
+        if (!verdict.count.count_before(tail.position, time_us) || !ring_.near_hint(tail.position)) {
+          verdict.count.restart();
+          from = ring_.hint();
+          continue;
+        }
+        trip = rules::trips(verdict.record.settings, verdict.count.failures());
+      }
+      if (!ring_.append(tail, Entry::make(ring_.lap_of(tail.position), generation, kFailure, trip, time_us))) continue;
+
+      CellRecord result{.status = RecordStatus::counted};
+      if (trip && !finish_trip(generation, tail.position, time_us, result) && !ended_by(generation, tail.position)) {
+        result.status = RecordStatus::stale;
+      }
+      return result;
+    }
+    return {.error = Errc::corrupt};
+  }
+
+  /// The first entry of a period is not earlier than the opening before it. False: look again.
+  template <bool kFailure>
+  [[nodiscard]] bool not_before_opening(Bits generation, const Verdict& verdict, Bits& time_us) const noexcept {
+    rules::Tick opened_at = verdict.record.breaker.opened_at;
+    if constexpr (!kFailure) {
+      Control word;
+      Record record;
+      if (!load(word, record, word::ratio) || !word.in_closed_period(generation)) return false;
+      opened_at = record.breaker.opened_at;
+    }
+    if (opened_at != rules::kNever) time_us = std::max(time_us, std::min(micros(opened_at), Entry::kMaxTime));
+    return true;
+  }
+
+  /// Opens the breaker because the entry at `position` filled the window of the period; false: the period is over already, or an
+  /// error is set.
+  bool finish_trip(Bits generation, Position position, Bits time_us, CellRecord& result) const noexcept {
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      Control word;
+      Record record;
+      if (!load(word, record)) break;
+      if (!word.in_closed_period(generation)) return false;
+      const rules::Effects effects = rules::trip(record.breaker, tick(time_us));
+      record.window_end = position;
+      if (commit(word, record, effects, result.error, result.transition)) return true;
+      if (result.error != Errc::ok) return false;
+    }
+    result.error = Errc::corrupt;
+    return false;
+  }
+
+  /// Whether the flagged entry at `position` was what ended the period, as far as can still be told: if the breaker has moved on
+  /// twice since, its successor's record does not say, and the likely answer is given.
+  [[nodiscard]] bool ended_by(Bits generation, Position position) const noexcept {
+    Control word;
+    Record record;
+    if (!load(word, record, word::ratio)) return true;
+    return record.window_generation != generation || record.window_end == position;
+  }
+
+  enum class Pending : std::uint8_t { none, ended_here, look_again };
+
+  /// The entry before `position` says that it filled the window, and the breaker is still Closed: whoever wrote it has not got
+  /// further, or is dead. Its opening comes before our outcome.
+  [[nodiscard]] Pending finish_pending_trip(Bits generation, Position position, Entry flagged, CellRecord& result) const noexcept {
+    Control word;
+    Record record;
+    if (!load(word, record, word::ratio)) {
+      result.error = Errc::corrupt;
+      return Pending::ended_here;
+    }
+    if (!word.in_closed_period(generation)) return Pending::ended_here;
+    if (!ring_.near_hint(position)) return Pending::look_again;
+    if (position - 1 < record.window_begin) return Pending::none;  // of an old period whose tag has come round
+    (void)finish_trip(generation, position - 1, flagged.time_us(), result);
+    return Pending::ended_here;
+  }
+
+  /// False: the window did not stand still for long enough.
+  [[nodiscard]] bool state_of(const Record& record, std::uint32_t max_rounds, CellState& state) const noexcept {
+    state = {.state = record.breaker.state, .opened_at = record.breaker.opened_at, .rejected = rejections(record.rejected_generation)};
+    if (state.state == CircuitState::half_open) {
+      state.successes = record.breaker.probe_successes;
+      return true;
+    }
+    for (std::uint32_t round = 0; round < max_rounds; ++round) {
+      Position end = record.window_end + 1;
+      if (record.window_end == 0) {
+        typename Ring<Env>::Tail tail;
+        if (!ring_.locate_tail(tail)) continue;
+        end = tail.position;
+        // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it first).
+        if (end > record.window_begin && tail.previous.trip() && of_window(record, tail.previous)) --end;
+      }
+      if (end <= record.window_begin) return true;
+      const Entry newest = ring_.at(end - 1);
+      if (!ring_.holds(end - 1, newest)) continue;
+      FailureCount<Env> count(ring_, record.window_generation, record.settings.window, record.settings.within_ms, record.window_begin);
+      if (!count.count_before(end, newest.time_us())) continue;
+      state.failures = count.failures();
+      state.successes = count.entries() - count.failures();
+      return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] static bool of_window(const Record& record, Entry entry) noexcept {
+    return entry.generation() == Entry::generation_tag(record.window_generation);
+  }
+
+  BreakerCells<Env>* cells_ = nullptr;
+  std::uint32_t index_ = 0;
+  Ring<Env> ring_{};
+  const SegmentView<Env>* view_ = nullptr;
+  Presence* presence_ = nullptr;
+};
+
+}  // namespace shmcb::core

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The bytes of a segment: header, attached processes, index of names, breakers, records, ring arena. docs/segment-format.md
+// draws them. No pointers, only indices and offsets; every one read from the segment is checked where it is used.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "shmcb/config.hpp"
+#include "shmcb/core/env.hpp"
+#include "shmcb/core/words.hpp"
+
+namespace shmcb::core {
+
+inline constexpr std::size_t kLine = 64;  ///< a cache line of x86-64 and of the usual ARM64
+inline constexpr std::size_t kMaxNameBytes = 128;
+inline constexpr std::uint32_t kLanes = 4;            ///< lines over which rejections are spread
+inline constexpr std::uint32_t kMinRing = 16;         ///< slots; also the unit in which the arena is given out
+inline constexpr std::uint32_t kMaxRing = 1U << 20U;  ///< slots
+inline constexpr std::uint32_t kNoRecord = 0;         ///< record 0 is never used: a zeroed control word names no record
+
+/// True while the meaning of the bytes is being changed between two releases: such segments are no released build's business.
+inline constexpr bool kDevelopmentBuild = false;
+
+inline constexpr std::uint32_t kMaxBreakers = 900'000;
+inline constexpr std::uint32_t kMaxParticipants = 32'768;
+
+/// The slots a window needs: a power of two, and one more than the window, because a flagged entry that came too late may stand
+/// in front of the window without counting.
+[[nodiscard]] constexpr std::uint32_t ring_capacity(std::uint32_t window) noexcept {
+  return window < kMinRing ? kMinRing : std::bit_ceil(window + 1);
+}
+
+// ---- header ------------------------------------------------------------------------------------------------------------
+
+/// Written before the segment is published and never again, so it is read as plain bytes, once, and checked in that copy.
+struct Header {
+  std::uint64_t magic;
+  std::uint16_t layout_major;  ///< another one is refused
+  std::uint16_t layout_minor;  ///< a newer one is accepted where its feature masks allow it
+  std::uint32_t byte_order;
+  std::uint32_t header_bytes;
+  std::uint32_t word_bits;
+  std::uint64_t fingerprint;             ///< of the sizes and offsets of the types and the widths of the words
+  std::uint64_t features_compatible;     ///< unknown bits: ignore
+  std::uint64_t features_read_only;      ///< unknown bits: attach read-only
+  std::uint64_t features_incompatible;   ///< unknown bits: refuse
+  std::uint64_t total_bytes;
+  std::array<std::uint8_t, 16> creation_id;  ///< random, of this segment
+  std::array<std::uint8_t, 16> boot_id;
+  std::uint64_t time_namespace;  ///< inode of the creator's time namespace; 0: the kernel has none
+  std::uint32_t clock_id;        ///< CLOCK_MONOTONIC
+  std::uint32_t development_build;
+  std::int64_t epoch_us;         ///< the instant that is time 0 in the segment
+  std::int64_t created_wall_ns;  ///< wall clock at creation, for display
+  std::uint32_t breakers;
+  std::uint32_t records;
+  std::uint32_t participants;
+  std::uint32_t index_slots;  ///< a power of two
+  std::uint64_t ring_slots;
+  std::uint64_t participants_offset;
+  std::uint64_t index_offset;
+  std::uint64_t breakers_offset;
+  std::uint64_t records_offset;
+  std::uint64_t rings_offset;
+  std::uint64_t journal_offset;  ///< 0: none
+  std::uint64_t journal_bytes;
+  std::uint32_t creator_pid;  ///< for display
+  std::uint32_t reserved;
+  std::uint64_t checksum;  ///< of all bytes before it
+};
+static_assert(std::is_trivially_copyable_v<Header> && sizeof(Header) == 224 && alignof(Header) == 8,
+              "the header is read as bytes: no padding, the same on every 64-bit target");
+
+inline constexpr std::uint64_t kMagic = 0x4745'5342'434D'4853;  // "SHMCBSEG" in little-endian order
+inline constexpr std::uint32_t kByteOrder = 0x0102'0304;
+inline constexpr std::uint16_t kLayoutMajor = 1;
+inline constexpr std::uint16_t kLayoutMinor = 0;
+inline constexpr std::size_t kHeaderBytes = 4096;  ///< the first page: Header, then from kControlOffset the words that change
+inline constexpr std::size_t kSegmentWordsOffset = 1024;
+
+/// The words of the first page that change.
+template <class Env>
+struct SegmentWords {
+  alignas(kLine) typename Env::Word breaker_cursor;  ///< every breaker below it was taken once; only saves scanning
+  typename Env::Word arena;                          ///< see ArenaWord
+  typename Env::Word retired;                        ///< not 0: removed on purpose, attached processes should let go
+};
+
+/// {taker 63..40, units given out 39..0}: the arena of ring slots. `taker` is the breaker that took the newest piece; whoever
+/// takes the next one first writes that piece into the taker's own word, so a taker killed in between loses nothing.
+struct ArenaWord {
+  Bits bits = 0;
+  [[nodiscard]] static constexpr ArenaWord make(std::uint32_t taker, Bits units) noexcept {
+    return {((Bits{taker} + 1) << 40U) | units};
+  }
+  [[nodiscard]] constexpr bool has_taker() const noexcept { return (bits >> 40U) != 0; }
+  [[nodiscard]] constexpr std::uint32_t taker() const noexcept { return static_cast<std::uint32_t>((bits >> 40U) - 1); }
+  [[nodiscard]] constexpr Bits units() const noexcept { return bits & low_bits(40); }
+};
+
+/// {assigned 63, log2 of the capacity 62..56, first unit 39..0}: the piece of the arena that a breaker asked for or has.
+struct RingWord {
+  Bits bits = 0;
+  [[nodiscard]] static constexpr RingWord request(std::uint32_t capacity) noexcept {
+    return {Bits{static_cast<unsigned>(std::countr_zero(capacity))} << 56U};
+  }
+  [[nodiscard]] constexpr RingWord assigned_at(Bits unit) const noexcept { return {bits | (Bits{1} << 63U) | unit}; }
+  [[nodiscard]] constexpr bool assigned() const noexcept { return (bits >> 63U) != 0; }
+  [[nodiscard]] constexpr unsigned log2() const noexcept { return static_cast<unsigned>((bits >> 56U) & 0x7FU); }
+  [[nodiscard]] constexpr bool valid() const noexcept { return log2() >= 4 && log2() <= 20; }
+  [[nodiscard]] constexpr std::uint32_t capacity() const noexcept { return std::uint32_t{1} << log2(); }
+  [[nodiscard]] constexpr Bits units() const noexcept { return capacity() / kMinRing; }
+  [[nodiscard]] constexpr Bits first_unit() const noexcept { return bits & low_bits(40); }
+};
+
+// ---- attached processes --------------------------------------------------------------------------------------------------
+
+/// One attached process. Its number is the place in the table; what proves it alive is an OFD lock on the byte
+/// kLockBase + number of the segment's file. Numbers beyond the table exist too: they have the lock, but no entry.
+template <class Env>
+struct ParticipantEntry {
+  typename Env::Word incarnation;  ///< raised by whoever takes the number, after it has the lock
+  typename Env::Word process;      ///< random id of the process; 0: left in order
+  typename Env::Word pid;          ///< {pid namespace inode 63..32, pid 31..0}: for display, and to recognise pid reuse
+  typename Env::Word start_time;   ///< of the pid, in clock ticks since boot
+};
+
+inline constexpr std::int64_t kLockBase = std::int64_t{1} << 40;  ///< far beyond any content, so locks mean nothing else
+
+// ---- records -------------------------------------------------------------------------------------------------------------
+
+inline constexpr std::size_t kRecordWords = 46;
+
+/// Everything about a breaker that changes rarely; immutable while a control word names it. Filled by its owner only.
+template <class Env>
+struct RecordCell {
+  typename Env::Word owner;    ///< OwnerWord
+  typename Env::Word breaker;  ///< the breaker that it is or was published for
+  typename Env::Word words[kRecordWords];
+};
+
+// ---- breakers --------------------------------------------------------------------------------------------------------------
+
+/// A line of counters of its own for some of the processes.
+template <class Env>
+struct Lane {
+  alignas(kLine) typename Env::Word rejected;  ///< RejectedWord
+};
+
+template <class Env>
+struct BreakerCells {
+  // Read by every operation, written by transitions and probes only.
+  alignas(kLine) typename Env::Word control;  ///< ControlWord
+  typename Env::Word incarnation;             ///< raised when the place is given to another name
+  typename Env::Word owner;                   ///< OwnerWord: free, being prepared by a process, or published
+  typename Env::Word ring;                    ///< RingWord
+  typename Env::Word name_bytes;
+  typename Env::Word name_hash;
+  // Written before the breaker is published, never again.
+  alignas(kLine) typename Env::Word name[kMaxNameBytes / 8];
+  // Written by recorders, once in kHintEvery records.
+  alignas(kLine) typename Env::Word hint;  ///< a position at most kHintEvery before the tail
+  typename Env::Word lean_mark;            ///< reserved: successes are recorded up to this position
+  Lane<Env> lanes[kLanes];
+};
+
+template <class Env>
+inline constexpr bool kProductionLayout =
+    sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(RecordCell<Env>) == 6 * kLine &&
+    sizeof(BreakerCells<Env>) == 8 * kLine && offsetof(BreakerCells<Env>, name) == kLine &&
+    offsetof(BreakerCells<Env>, hint) == 3 * kLine && offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
+static_assert(kProductionLayout<StdEnv>, "these sizes are the segment format: docs/segment-format.md and the layout version");
+static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWordsOffset &&
+              kSegmentWordsOffset + sizeof(SegmentWords<StdEnv>) <= kHeaderBytes);
+
+/// FNV-1a (Fowler, Noll, Vo; 64 bits), for names and checksums: stable across builds and compilers.
+[[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash = 0xcbf2'9ce4'8422'2325) noexcept {
+  for (const char c : bytes) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x0000'0100'0000'01b3;
+  }
+  return hash;
+}
+
+/// Differs between builds that would read each other's segments wrongly.
+[[nodiscard]] constexpr std::uint64_t layout_fingerprint() noexcept {
+  std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
+  for (const std::uint64_t part :
+       {std::uint64_t{sizeof(Header)}, std::uint64_t{sizeof(SegmentWords<StdEnv>)}, std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
+        std::uint64_t{sizeof(RecordCell<StdEnv>)}, std::uint64_t{sizeof(BreakerCells<StdEnv>)}, std::uint64_t{sizeof(void*)},
+        std::uint64_t{kMaxNameBytes}, std::uint64_t{kLanes}, std::uint64_t{kMinRing}, std::uint64_t{kMaxProbes},
+        std::uint64_t{StdWidths::lap}, std::uint64_t{StdWidths::slot_generation}, std::uint64_t{StdWidths::generation},
+        std::uint64_t{StdWidths::version}, std::uint64_t{offsetof(Header, checksum)},
+        std::uint64_t{offsetof(BreakerCells<StdEnv>, hint)}, std::uint64_t{offsetof(BreakerCells<StdEnv>, lanes)}}) {
+    hash = (hash ^ part) * 0x0000'0100'0000'01b3;
+  }
+  return hash;
+}
+
+// ---- geometry and access ---------------------------------------------------------------------------------------------------
+
+/// The sizes and offsets of one segment: computed at creation, at attach compared with what the header claims.
+struct Geometry {
+  std::uint32_t breakers = 0;
+  std::uint32_t records = 0;
+  std::uint32_t participants = 0;
+  std::uint32_t index_slots = 0;
+  std::uint64_t ring_slots = 0;
+  std::uint64_t participants_offset = 0;
+  std::uint64_t index_offset = 0;
+  std::uint64_t breakers_offset = 0;
+  std::uint64_t records_offset = 0;
+  std::uint64_t rings_offset = 0;
+  std::uint64_t total_bytes = 0;
+
+  friend bool operator==(const Geometry&, const Geometry&) = default;
+};
+
+/// Requires breakers <= kMaxBreakers, participants <= kMaxParticipants, ring_slots <= 2^40: nothing overflows then.
+[[nodiscard]] constexpr Geometry geometry_of(std::uint32_t breakers, std::uint32_t participants,
+                                             std::uint64_t ring_slots) noexcept {
+  constexpr auto pages = [](std::uint64_t offset) { return (offset + 4095) / 4096 * 4096; };
+  Geometry g;
+  g.breakers = breakers;
+  g.participants = participants;
+  g.records = 1 + breakers + 2 * participants + 2;  // record 0 is never used; two for processes without an entry
+  g.index_slots = std::bit_ceil(2 * breakers);
+  g.ring_slots = ring_slots;
+  g.participants_offset = kHeaderBytes;
+  g.index_offset = pages(g.participants_offset + std::uint64_t{participants} * sizeof(ParticipantEntry<StdEnv>));
+  g.breakers_offset = pages(g.index_offset + std::uint64_t{g.index_slots} * sizeof(std::uint64_t));
+  g.records_offset = pages(g.breakers_offset + std::uint64_t{breakers} * sizeof(BreakerCells<StdEnv>));
+  g.rings_offset = pages(g.records_offset + std::uint64_t{g.records} * sizeof(RecordCell<StdEnv>));
+  g.total_bytes = pages(g.rings_offset + ring_slots * sizeof(std::uint64_t));
+  return g;
+}
+
+/// The parts of a mapped segment. Every accessor checks its index against the geometry that was validated at attach (never
+/// against what stands in the segment now) and answers null beyond it.
+template <class Env>
+class SegmentView {
+ public:
+  using Word = typename Env::Word;
+
+  SegmentView() = default;
+  SegmentView(void* base, const Geometry& geometry) noexcept : base_(static_cast<std::byte*>(base)), geometry_(geometry) {}
+
+  [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
+  [[nodiscard]] SegmentWords<Env>& words() const noexcept { return *at<SegmentWords<Env>>(kSegmentWordsOffset); }
+  [[nodiscard]] ParticipantEntry<Env>* participant(std::uint32_t number) const noexcept {
+    return number < geometry_.participants ? at<ParticipantEntry<Env>>(geometry_.participants_offset) + number : nullptr;
+  }
+  [[nodiscard]] Word& index_slot(std::uint64_t hash) const noexcept {
+    return *(at<Word>(geometry_.index_offset) + (hash & (geometry_.index_slots - 1)));
+  }
+  [[nodiscard]] BreakerCells<Env>* breaker(std::uint32_t index) const noexcept {
+    return index < geometry_.breakers ? at<BreakerCells<Env>>(geometry_.breakers_offset) + index : nullptr;
+  }
+  [[nodiscard]] RecordCell<Env>* record(std::uint32_t index) const noexcept {
+    return index != kNoRecord && index < geometry_.records ? at<RecordCell<Env>>(geometry_.records_offset) + index : nullptr;
+  }
+  /// Null unless the whole piece lies within the arena.
+  [[nodiscard]] Word* ring(RingWord ring) const noexcept {
+    const std::uint64_t units = geometry_.ring_slots / kMinRing;
+    if (!ring.assigned() || !ring.valid() || ring.first_unit() >= units || ring.units() > units - ring.first_unit()) {
+      return nullptr;
+    }
+    return at<Word>(geometry_.rings_offset) + ring.first_unit() * kMinRing;
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] T* at(std::uint64_t offset) const noexcept {
+    return reinterpret_cast<T*>(base_ + offset);  // mapped memory: words begin their life as zeroed bytes
+  }
+
+  std::byte* base_ = nullptr;
+  Geometry geometry_;
+};
+
+}  // namespace shmcb::core

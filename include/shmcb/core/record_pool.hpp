@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The pool of records that all breakers of a segment share, and the one way to change a breaker: fill a free record completely,
+// publish it by ONE compare-and-swap of the control word, take over the record that was swapped out as the next spare.
+// A process that dies anywhere in here leaves at most one record behind, which the next one in need takes back.
+#pragma once
+
+#include <cstdint>
+
+#include "shmcb/core/layout.hpp"
+#include "shmcb/core/presence.hpp"
+#include "shmcb/core/record.hpp"
+
+namespace shmcb::core {
+
+/// Rounds after which a retry loop gives up with Errc::corrupt. A lost round is another process's progress, so only a segment
+/// whose words no correct process wrote gets there (arbitrary, far above what contention can cost).
+inline constexpr std::uint32_t kMaxRounds = 1'000'000;
+
+template <class Env>
+class RecordPool {
+ public:
+  using Control = ControlWord<typename Env::Widths>;
+
+  RecordPool(const SegmentView<Env>& view, Presence& presence) noexcept : view_(&view), presence_(&presence) {}
+
+  [[nodiscard]] Presence& presence() const noexcept { return *presence_; }
+
+  /// A record that only this process writes; 0: `error` says why there is none.
+  [[nodiscard]] std::uint32_t claim(Errc& error) noexcept {
+    if (!presence_->ensure_current()) {
+      error = Errc::busy;
+      return 0;
+    }
+    if (const std::uint32_t spare = presence_->take_spare()) return spare;
+    // From a place of this process's own, so that those who look for a record at one time do not fight over the same ones.
+    const std::uint32_t records = view_->geometry().records;
+    const std::uint32_t start = presence_->number() * 2U;
+    for (const bool take_back : {false, true}) {
+      for (std::uint32_t n = 0; n < records; ++n) {
+        const std::uint32_t index = (start + n) % records;
+        if (index != kNoRecord && try_claim(index, take_back)) return index;
+      }
+    }
+    error = Errc::records_exhausted;
+    return 0;
+  }
+
+  /// Gives a record back that this process owns and has not published.
+  void release(std::uint32_t index) noexcept {
+    if (presence_->keep_spare(index)) return;
+    auto& owner = view_->record(index)->owner;
+    const OwnerWord mine{Env::load(owner, Env::relaxed)};  // relaxed: our own word
+    Env::cas(owner, mine.bits, 0, Env::acq_rel);           // sync: record-owner
+  }
+
+  /// Writes `record` into the record that this process owns, for `breaker`.
+  void fill(std::uint32_t index, std::uint32_t breaker, const Record& record) noexcept {
+    RecordCell<Env>& cell = *view_->record(index);
+    // sync: record-words: release, so that whoever copies one of these words also sees the control word moved on from the
+    // last time this record was in use, and so drops its copy (relaxed stores were seen to let torn copies through)
+    Env::store(cell.breaker, breaker, Env::release);
+    const RecordWords words = encode(record);
+    for (std::size_t i = 0; i < kRecordWords; ++i) Env::store(cell.words[i], words[i], Env::release);
+  }
+
+  /// Copies words [first, last) of a record. Consistent if the control word is unchanged afterwards.
+  void copy(std::uint32_t index, RecordWords& words, std::size_t first, std::size_t last) const noexcept {
+    const RecordCell<Env>& cell = *view_->record(index);
+    for (std::size_t i = first; i < last; ++i) words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words
+  }
+
+  /// Swaps the control word from `current` to `state` with `record`; false: it had changed, or `error` is set.
+  [[nodiscard]] bool publish(typename Env::Word& control, Control current, std::uint32_t breaker, CircuitState state,
+                             bool transition, const Record& record, Errc& error) noexcept {
+    const std::uint32_t index = claim(error);
+    if (index == 0) return false;
+    fill(index, breaker, record);
+    auto& new_owner = view_->record(index)->owner;
+    const OwnerWord mine{Env::load(new_owner, Env::relaxed)};  // relaxed: our own word, until the swap
+    auto& old_owner = view_->record(current.record())->owner;
+    // relaxed: the control word was loaded with acquire. Read BEFORE the swap: afterwards somebody may have taken the record.
+    const OwnerWord old{Env::load(old_owner, Env::relaxed)};
+    // sync: control: release makes the filled record visible with the word; acquire so that what this process does next to the
+    // record that it took over comes after the swap
+    if (!Env::cas(control, current.bits, current.next(state, transition, index).bits, Env::acq_rel)) {
+      release(index);
+      return false;
+    }
+    hand_over(new_owner, mine);
+    if (Env::cas(old_owner, old.bits, presence_->own().bits, Env::acq_rel)) release(current.record());  // sync: record-owner
+    return true;
+  }
+
+  /// Marks what this process has just published as the breaker's: when it is swapped out and whoever did so dies, anyone may take
+  /// it back, however long this process lives. `mine` was read before the publication: the word may be another's by now.
+  static void hand_over(typename Env::Word& owner, OwnerWord mine) noexcept {
+    Env::cas(owner, mine.bits, mine.handed_over().bits, Env::acq_rel);  // sync: record-owner
+  }
+
+ private:
+  [[nodiscard]] bool try_claim(std::uint32_t index, bool take_back) noexcept {
+    RecordCell<Env>& cell = *view_->record(index);
+    const OwnerWord owner{Env::load(cell.owner, Env::acquire)};  // sync: record-owner
+    if (!owner.free() && !(take_back && abandoned(cell, index, owner))) return false;
+    return Env::cas(cell.owner, owner.bits, presence_->own().bits, Env::acq_rel);  // sync: record-owner
+  }
+
+  /// In this order: nobody can publish it any more, THEN it is not the current one. (The other way round its owner could have
+  /// published it in between.)
+  [[nodiscard]] bool abandoned(RecordCell<Env>& cell, std::uint32_t index, OwnerWord owner) noexcept {
+    if (!owner.published() && !presence_->is_dead(owner)) return false;
+    const auto* breaker = view_->breaker(static_cast<std::uint32_t>(Env::load(cell.breaker, Env::acquire)));  // sync: record-words
+    // A breaker that does not exist: filled by nobody yet, or corrupt; either way nothing names this record.
+    return breaker == nullptr || Control{Env::load(breaker->control, Env::acquire)}.record() != index;  // sync: control
+  }
+
+  const SegmentView<Env>* view_;
+  Presence* presence_;
+};
+
+}  // namespace shmcb::core

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The sliding window: a ring of slots, appended by compare-and-swap ON the slot at the first one not yet written in this lap.
+// The swap is the moment the outcome exists; positions have no gaps, generations and times never decrease along it.
+// Nothing is ever cleared: a slot carries its lap and the generation of its period, and what does not match does not count.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "shmcb/core/layout.hpp"
+
+namespace shmcb::core {
+
+/// The hint is raised once in so many positions, before the slot there is swapped in; so the tail is never further beyond it,
+/// whoever dies where. Divides every capacity. (docs/decisions/0001)
+inline constexpr std::uint64_t kHintEvery = 8;
+
+/// One breaker's ring, as a handle that was checked when the breaker was opened. Holds no state of its own.
+template <class Env>
+class Ring {
+ public:
+  using Word = typename Env::Word;
+  using Entry = Slot<typename Env::Widths>;
+  using Position = std::uint64_t;
+
+  Ring() = default;
+  Ring(Word* slots, std::uint32_t capacity, Word* hint) noexcept
+      : slots_(slots), log2_(static_cast<unsigned>(std::countr_zero(capacity))), hint_(hint) {}
+
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return std::uint64_t{1} << log2_; }
+  [[nodiscard]] bool fits(std::uint32_t window) const noexcept { return ring_capacity(window) <= capacity(); }
+  [[nodiscard]] Bits lap_of(Position position) const noexcept { return (position >> log2_) & low_bits(Env::Widths::lap); }
+  /// The lap tag comes round here: an entry must differ in its time from the one that stood here with the same tag.
+  [[nodiscard]] bool lap_tag_wraps(Position position) const noexcept {
+    return (position & low_bits(log2_ + Env::Widths::lap)) == 0;
+  }
+  [[nodiscard]] Word& slot(Position position) const noexcept { return slots_[position & low_bits(log2_)]; }
+
+  /// The entry at a position; it is another's if its lap is not that position's. Relaxed where an entry behind it was loaded with
+  /// acquire: every swap released what its appender had seen, back to the beginning (sync: ring).
+  [[nodiscard]] Entry at(Position position) const noexcept { return {Env::load(slot(position), Env::relaxed)}; }
+  [[nodiscard]] bool holds(Position position, Entry entry) const noexcept { return entry.lap() == lap_of(position); }
+
+  /// A position at most kHintEvery before the tail. Relaxed: an old value costs a scan or a retry, nothing else.
+  [[nodiscard]] Position hint() const noexcept { return Env::load(*hint_, Env::relaxed); }
+
+  /// Whether `position` can be the tail, judged by the hint now: told apart from the same place any number of laps ago.
+  [[nodiscard]] bool near_hint(Position position) const noexcept { return position - hint() <= kHintEvery; }
+
+  /// What stands at the tail: the free slot, and the entry before it.
+  struct Tail {
+    Position position = 0;
+    Entry free{};
+    Entry previous{};
+  };
+
+  /// One look for the tail from `from`; false: what was seen does not fit together, look again from the hint.
+  [[nodiscard]] bool find_tail(Position from, Tail& tail) const noexcept {
+    Position position = from;
+    for (std::uint64_t scanned = 0; scanned <= kHintEvery; ++scanned, ++position) {
+      const Entry entry = at(position);
+      if (holds(position, entry)) continue;
+      if (!holds(position - capacity(), entry)) return false;  // `from` is laps old
+      // sync: ring (acquire): the entry before ours and all that its appender saw, above all the control word of its period
+      const Entry previous{Env::load(slot(position - 1), Env::acquire)};
+      if (!holds(position - 1, previous)) return false;
+      tail = {position, entry, previous};
+      return true;
+    }
+    return false;
+  }
+
+  /// The same from the hint, and sure that it is the tail and not the same place some laps ago.
+  [[nodiscard]] bool locate_tail(Tail& tail) const noexcept { return find_tail(hint(), tail) && near_hint(tail.position); }
+
+  /// Before the slot at `position` may be swapped in: raises the hint where it is due. False: look again from the hint.
+  [[nodiscard]] bool raise_hint(Position position) const noexcept {
+    if (position % kHintEvery != 0) return true;
+    const Position seen = hint();
+    if (seen == position) return true;
+    // relaxed: whoever reads a slot beyond the new hint has acquired it through the ring
+    return seen == position - kHintEvery && Env::cas(*hint_, seen, position, Env::relaxed);
+  }
+
+  /// Swaps an entry in at the tail. From here on the outcome exists.
+  [[nodiscard]] bool append(const Tail& tail, Entry entry) const noexcept {
+    return Env::cas(slot(tail.position), tail.free.bits, entry.bits, Env::release);  // sync: ring
+  }
+
+  /// The tail, for whoever begins a new Closed period: the free slot there gets another value, so that every straggler of an older
+  /// period that had read it loses its swap and must look at the control word again. False: no progress (corrupt).
+  [[nodiscard]] bool touch_tail(std::uint32_t max_rounds, Position& position) const noexcept {
+    for (std::uint32_t round = 0; round < max_rounds; ++round) {
+      Tail tail;
+      if (!locate_tail(tail)) continue;
+      if (!Env::cas(slot(tail.position), tail.free.bits, tail.free.touched().bits, Env::release)) continue;  // sync: ring
+      position = tail.position;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  Word* slots_ = nullptr;
+  unsigned log2_ = 0;
+  Word* hint_ = nullptr;
+};
+
+/// Failures among the entries of one Closed period that end at a position; carried forward over the entries that others append
+/// meanwhile, so that a long count does not starve behind a stream of successes.
+template <class Env>
+class FailureCount {
+ public:
+  using Position = typename Ring<Env>::Position;
+  using Entry = typename Ring<Env>::Entry;
+
+  FailureCount() = default;
+  /// `at_most`: entries that fit into the window. `begin`: nothing before it counts.
+  FailureCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms, Position begin) noexcept
+      : ring_(ring), tag_(Entry::generation_tag(generation)), at_most_(at_most), within_ms_(within_ms), begin_(begin) {}
+
+  /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile.
+  [[nodiscard]] bool count_before(Position end, Bits time_us) noexcept {
+    const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - within_ms_) * 1'000;
+    const auto young = [oldest_us](Entry entry) { return static_cast<std::int64_t>(entry.time_us()) >= oldest_us; };
+    if (!started_ || end < end_) return count_back(end, young);
+    return carry_forward(end, young);
+  }
+
+  /// What was counted so far is not trusted any more.
+  void restart() noexcept { started_ = false; }
+
+  [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
+  [[nodiscard]] std::uint64_t entries() const noexcept { return end_ - first_; }
+
+ private:
+  // Generations and times never decrease along the ring: what counts is one run that ends in front of `end`.
+  template <class Young>
+  bool count_back(Position end, Young young) noexcept {
+    started_ = false;
+    const Position limit = std::max(begin_, end - std::min<Position>(ring_.capacity() - 1, at_most_));
+    Position first = end;
+    failures_ = 0;
+    while (first > limit) {
+      const Entry entry = ring_.at(first - 1);
+      if (!ring_.holds(first - 1, entry)) return false;
+      if (entry.generation() != tag_ || !young(entry)) break;
+      failures_ += entry.failure() ? 1U : 0U;
+      --first;
+    }
+    first_ = first;
+    end_ = end;
+    started_ = true;
+    return true;
+  }
+
+  template <class Young>
+  bool carry_forward(Position end, Young young) noexcept {
+    for (; end_ < end; ++end_) {
+      const Entry entry = ring_.at(end_);
+      if (!ring_.holds(end_, entry) || entry.generation() != tag_) return started_ = false;
+      failures_ += entry.failure() ? 1U : 0U;
+    }
+    for (; first_ < end_; ++first_) {
+      const Entry entry = ring_.at(first_);
+      if (!ring_.holds(first_, entry)) return started_ = false;
+      if (end_ - first_ <= at_most_ && young(entry)) break;
+      failures_ -= entry.failure() ? 1U : 0U;
+    }
+    return true;
+  }
+
+  Ring<Env> ring_{};
+  Bits tag_ = 0;
+  std::uint64_t at_most_ = 0;
+  std::int64_t within_ms_ = 0;
+  Position begin_ = 0;
+  Position first_ = 0;
+  Position end_ = 0;
+  std::uint64_t failures_ = 0;
+  bool started_ = false;
+};
+
+}  // namespace shmcb::core

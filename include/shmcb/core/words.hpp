@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The bit layout of the shared 64-bit words, as plain values. docs/segment-format.md draws them; the assertions hold them.
+#pragma once
+
+#include <cstdint>
+
+#include "shmcb/types.hpp"
+
+namespace shmcb::core {
+
+using Bits = std::uint64_t;
+
+[[nodiscard]] constexpr Bits low_bits(unsigned width) noexcept { return (Bits{1} << width) - 1; }
+
+/// {state 63..62, mode 61..59, ramp 58, zero 57..56, record 55..36, generation 35..12, version 11..0}: all a Closed admit
+/// reads. The generation is raised by transitions and forced states, the version by every other swap; together they are one
+/// counter that never repeats a value while anyone remembers it.
+template <class Widths>
+struct ControlWord {
+  Bits bits = 0;
+
+  static constexpr unsigned kRecordShift = 36;
+  static constexpr unsigned kGenerationShift = 12;
+  static constexpr Bits kMaxRecords = Bits{1} << 20;
+  static constexpr Bits kMaxVersion = low_bits(Widths::version);
+  static_assert(Widths::version <= kGenerationShift && Widths::generation <= kRecordShift - kGenerationShift);
+
+  [[nodiscard]] static constexpr ControlWord make(CircuitState state, std::uint32_t record, Bits generation,
+                                                  Bits version) noexcept {
+    return {(static_cast<Bits>(state) << 62U) | (Bits{record} << kRecordShift) |
+            ((generation & low_bits(Widths::generation)) << kGenerationShift) | version};
+  }
+
+  /// Closed, automatic, no ramp: the top byte is zero. ONE compare.
+  [[nodiscard]] constexpr bool plainly_closed() const noexcept { return (bits >> 56U) == 0; }
+  [[nodiscard]] constexpr bool closed() const noexcept { return (bits >> 62U) == 0; }
+  [[nodiscard]] constexpr bool valid() const noexcept { return (bits >> 62U) != 3; }
+  [[nodiscard]] constexpr CircuitState state() const noexcept { return static_cast<CircuitState>(bits >> 62U); }
+  [[nodiscard]] constexpr std::uint32_t record() const noexcept {
+    return static_cast<std::uint32_t>((bits >> kRecordShift) & (kMaxRecords - 1));
+  }
+  [[nodiscard]] constexpr Bits generation() const noexcept {
+    return (bits >> kGenerationShift) & low_bits(Widths::generation);
+  }
+  [[nodiscard]] constexpr Bits version() const noexcept { return bits & low_bits(kGenerationShift); }
+
+  /// In the Closed period that `generation` names?
+  [[nodiscard]] constexpr bool in_closed_period(Bits generation_of_period) const noexcept {
+    return closed() && generation() == generation_of_period;
+  }
+
+  /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by it.
+  [[nodiscard]] constexpr Bits change_id() const noexcept {
+    return bits & low_bits(kGenerationShift + Widths::generation);
+  }
+
+  /// The word after the next change. A version that overflows carries into the generation; in Closed it must not (it would void
+  /// the attempts in flight), which `version_exhausted` asks beforehand.
+  [[nodiscard]] constexpr ControlWord next(CircuitState state, bool transition, std::uint32_t record) const noexcept {
+    const bool carry = transition || version() >= kMaxVersion;
+    return make(state, record, generation() + (carry ? 1 : 0), carry ? 0 : version() + 1);
+  }
+  [[nodiscard]] constexpr bool version_exhausted(Bits reserve = 0) const noexcept {
+    return closed() && version() + reserve >= kMaxVersion;
+  }
+
+  friend constexpr bool operator==(ControlWord, ControlWord) noexcept = default;
+};
+
+/// {trip 63, slow 62, failure 61, lap 60..52, generation tag 51..48, time 47..0}: one outcome in the ring. The time is in
+/// microseconds since the segment's epoch. Zeroed memory is lap 0, so positions start at the capacity.
+template <class Widths>
+struct Slot {
+  Bits bits = 0;
+
+  static constexpr Bits kTrip = Bits{1} << 63U;
+  static constexpr Bits kFailure = Bits{1} << 61U;
+  static constexpr unsigned kLapShift = 52;
+  static constexpr unsigned kGenerationShift = 48;
+  static constexpr Bits kMaxTime = low_bits(48);
+  static_assert(Widths::lap <= 9 && Widths::slot_generation <= 4);
+
+  [[nodiscard]] static constexpr Slot make(Bits lap, Bits generation, bool failure, bool trip, Bits time_us) noexcept {
+    return {(trip ? kTrip : 0) | (failure ? kFailure : 0) | (lap << kLapShift) |
+            (generation_tag(generation) << kGenerationShift) | time_us};
+  }
+  [[nodiscard]] static constexpr Bits generation_tag(Bits generation) noexcept {
+    return generation & low_bits(Widths::slot_generation);
+  }
+
+  [[nodiscard]] constexpr bool trip() const noexcept { return (bits & kTrip) != 0; }
+  [[nodiscard]] constexpr bool failure() const noexcept { return (bits & kFailure) != 0; }
+  [[nodiscard]] constexpr Bits lap() const noexcept { return (bits >> kLapShift) & low_bits(9); }
+  [[nodiscard]] constexpr Bits generation() const noexcept { return (bits >> kGenerationShift) & low_bits(4); }
+  [[nodiscard]] constexpr Bits time_us() const noexcept { return bits & kMaxTime; }
+
+  /// Another value of a free slot: nobody reads the time of a free slot, but whoever read it before loses its swap.
+  [[nodiscard]] constexpr Slot touched() const noexcept { return {(bits & ~kMaxTime) | ((bits + 1) & kMaxTime)}; }
+};
+
+/// {participant 63..48, incarnation 47..24, published 23, sequence 22..0}: who may write a record or an unpublished breaker. Zero
+/// is free. Changed by compare-and-swap only; the sequence makes every ownership another value.
+struct OwnerWord {
+  Bits bits = 0;
+
+  static constexpr Bits kPublished = Bits{1} << 23U;
+
+  [[nodiscard]] static constexpr OwnerWord make(std::uint16_t participant, std::uint32_t incarnation,
+                                                std::uint32_t sequence) noexcept {
+    return {(Bits{participant} << 48U) | ((Bits{incarnation} & low_bits(24)) << 24U) | (sequence & low_bits(23))};
+  }
+  [[nodiscard]] constexpr bool free() const noexcept { return bits == 0; }
+  /// Handed over: no process's any more, the breaker's it was published for.
+  [[nodiscard]] constexpr bool published() const noexcept { return (bits & kPublished) != 0; }
+  [[nodiscard]] constexpr OwnerWord handed_over() const noexcept { return {bits | kPublished}; }
+  [[nodiscard]] constexpr std::uint16_t participant() const noexcept { return static_cast<std::uint16_t>(bits >> 48U); }
+  [[nodiscard]] constexpr std::uint32_t incarnation() const noexcept {
+    return static_cast<std::uint32_t>((bits >> 24U) & low_bits(24));
+  }
+};
+
+/// {generation of the last reset 63..40, count 39..0}: rejections, so that they reset with the outage without a step of their own.
+template <class Widths>
+struct RejectedWord {
+  Bits bits = 0;
+
+  static constexpr Bits kMaxCount = low_bits(40);
+
+  [[nodiscard]] static constexpr RejectedWord make(Bits reset_generation, Bits count) noexcept {
+    return {(reset_generation << 40U) | count};
+  }
+  [[nodiscard]] constexpr Bits reset_generation() const noexcept { return bits >> 40U; }
+  [[nodiscard]] constexpr Bits count() const noexcept { return bits & kMaxCount; }
+
+  /// Whether this word belongs to a later outage than the one that began at `generation`: serial-number arithmetic (RFC 1982).
+  [[nodiscard]] constexpr bool later_than(Bits generation) const noexcept {
+    const Bits ahead = (reset_generation() - generation) & low_bits(Widths::generation);
+    return ahead != 0 && ahead < (Bits{1} << (Widths::generation - 1));
+  }
+};
+
+}  // namespace shmcb::core

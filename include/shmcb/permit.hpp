@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The permit API: a breaker for code that cannot wrap a callback (async, coroutines, C). One storage operation to get a
+// permit or a rejection, one to settle it. Nothing throws or allocates; works without exceptions and without RTTI.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "shmcb/core/process_identity.hpp"
+#include "shmcb/storage.hpp"
+#include "shmcb/types.hpp"
+
+namespace shmcb {
+
+template <Storage S>
+class BasicBreaker;
+
+/// What became of a verdict. Where `error` is set the storage could not take the outcome; the permit is settled all the same.
+struct Recorded {
+  Errc error = Errc::ok;
+  RecordStatus status = RecordStatus::stale;
+};
+
+/// The right to run one call, and the duty to say how it went: exactly one of `success`, `failure`, `ignore`. A permit that is
+/// dropped without a verdict records Ignored, which frees a probe's slot. Promises:
+///  1. One outcome at most: a further verdict answers `stale` and does not touch the storage. So does an empty permit (made
+///     by the default constructor, moved from, or released).
+///  2. In a forked child the copy of a permit is inert: its verdicts answer `stale`, its destructor does nothing. The attempt
+///     belongs to the process that was admitted.
+///  3. It may move to another thread and be settled there; it is not for two threads at once.
+/// The breaker must outlive its permits.
+template <Storage S>
+class [[nodiscard]] Permit {
+ public:
+  Permit() noexcept = default;
+  Permit(Permit&& other) noexcept
+      : breaker_(std::exchange(other.breaker_, nullptr)), process_(other.process_), token_(other.token_) {}
+  /// Records Ignored for what it held before. Assigning a permit to itself changes nothing.
+  Permit& operator=(Permit&& other) noexcept {
+    if (this == &other) return *this;
+    drop();
+    breaker_ = std::exchange(other.breaker_, nullptr);
+    process_ = other.process_;
+    token_ = other.token_;
+    return *this;
+  }
+  Permit(const Permit&) = delete;
+  Permit& operator=(const Permit&) = delete;
+  ~Permit() { drop(); }
+
+  /// The call went well. A storage that cannot take the outcome is counted, told to the failure sink and answered.
+  Recorded success() noexcept { return settle(Outcome::success); }
+  /// The downstream failed.
+  Recorded failure() noexcept { return settle(Outcome::failure); }
+  /// The call says nothing about the downstream.
+  Recorded ignore() noexcept { return settle(Outcome::ignored); }
+
+  /// One of the three, chosen at run time.
+  Recorded settle(Outcome outcome) noexcept {
+    return pending() ? std::exchange(breaker_, nullptr)->record(token_, outcome) : Recorded{};
+  }
+  /// As `settle`, for a caller that reports a storage error by itself: the failure sink does not hear of it.
+  [[nodiscard]] Recorded settle_unreported(Outcome outcome) noexcept {
+    return pending() ? std::exchange(breaker_, nullptr)->record_unreported(token_, outcome) : Recorded{};
+  }
+
+  /// Whether a verdict is still due, from this process.
+  [[nodiscard]] bool pending() const noexcept { return breaker_ != nullptr && process_ == core::current_process(); }
+  /// Whether the call is one of the few of HalfOpen. Keeps its answer after the verdict.
+  [[nodiscard]] bool is_probe() const noexcept { return token_.admission == Admission::probe; }
+  /// What names the attempt at the storage. Keeps its answer after the verdict.
+  [[nodiscard]] Token token() const noexcept { return token_; }
+
+  /// Gives up the permit without a verdict: the caller takes the token to `BasicBreaker::record`, once. A permit without a
+  /// verdict to give answers the token of a rejected attempt.
+  [[nodiscard]] Token release() noexcept {
+    if (!pending()) return {};
+    breaker_ = nullptr;
+    return token_;
+  }
+
+ private:
+  friend class BasicBreaker<S>;
+  Permit(BasicBreaker<S>& breaker, Token token) noexcept
+      : breaker_(&breaker), process_(core::current_process()), token_(token) {}
+
+  void drop() noexcept {
+    if (breaker_ != nullptr) settle(Outcome::ignored);
+  }
+
+  BasicBreaker<S>* breaker_ = nullptr;
+  std::uint64_t process_ = 0;
+  Token token_{};
+};
+
+/// A call that may not run now. A normal answer, not an error.
+struct Rejection {
+  std::string_view breaker_name{};  ///< valid as long as the breaker
+  CircuitState state = CircuitState::open;
+  Millis retry_after{0};  ///< how long to wait, never negative
+  Instant retry_at{};     ///< the same as a deadline on the storage's clock
+};
+
+/// What `try_acquire` answers: a permit, a rejection, or the storage's error. True if the call may run.
+template <Storage S>
+class [[nodiscard]] Acquired {
+ public:
+  explicit Acquired(Permit<S> permit) noexcept : permit_(std::move(permit)), answer_(Answer::granted) {}
+  explicit Acquired(const Rejection& rejection) noexcept : rejection_(rejection), answer_(Answer::rejected) {}
+  explicit Acquired(Errc error) noexcept : error_(error), answer_(Answer::failed) {}
+
+  [[nodiscard]] explicit operator bool() const noexcept { return answer_ == Answer::granted; }
+  [[nodiscard]] bool rejected() const noexcept { return answer_ == Answer::rejected; }
+  /// Not ok: the storage failed; there is neither a permit nor a rejection.
+  [[nodiscard]] Errc error() const noexcept { return error_; }
+
+  /// Empty unless the call may run.
+  [[nodiscard]] Permit<S>& permit() & noexcept { return permit_; }
+  [[nodiscard]] Permit<S>&& permit() && noexcept { return std::move(permit_); }
+  /// Meaningful if rejected().
+  [[nodiscard]] const Rejection& rejection() const noexcept { return rejection_; }
+
+ private:
+  enum class Answer : std::uint8_t { granted, rejected, failed };
+
+  Permit<S> permit_{};
+  Rejection rejection_{};
+  Errc error_ = Errc::ok;
+  Answer answer_;
+};
+
+/// Who hears of committed transitions: after the commit, outside of any storage operation, on the thread that committed.
+struct TransitionSink {
+  void* context = nullptr;
+  void (*on_transition)(void* context, const CircuitTransition& transition) noexcept = nullptr;
+};
+
+/// Who hears that the storage could not take an outcome, also of permits that were dropped.
+struct FailureSink {
+  void* context = nullptr;
+  void (*on_record_failure)(void* context, Errc cause) noexcept = nullptr;
+};
+
+/// A snapshot, and what this breaker object knows beside it.
+struct Metrics : StateRecord {
+  bool degraded = false;               ///< the storage decides without its primary
+  std::uint64_t storage_failures = 0;  ///< as BasicBreaker::storage_failures
+};
+
+/// The answer of `metrics`. Where `error` is set only `degraded` and `storage_failures` are meaningful.
+struct MetricsResult {
+  Errc error = Errc::ok;
+  Metrics metrics{};
+};
+
+/// A breaker without callbacks and exceptions, over a storage that it owns. Safe from any thread; in a forked child as far
+/// as the storage is. Permits point to it: it neither copies nor moves (a factory returns it as a prvalue).
+template <Storage S>
+class BasicBreaker {
+ public:
+  explicit BasicBreaker(S storage, TransitionSink transitions = {},
+                        FailureSink failures = {}) noexcept(std::is_nothrow_move_constructible_v<S>)
+      : storage_(std::move(storage)), transitions_(transitions), failures_(failures) {}
+  BasicBreaker(const BasicBreaker&) = delete;
+  BasicBreaker& operator=(const BasicBreaker&) = delete;
+  ~BasicBreaker() = default;
+
+  /// Asks to run a call. One storage operation.
+  [[nodiscard]] Acquired<S> try_acquire() noexcept {
+    const AdmitResult result = storage_.admit();
+    if (result.error != Errc::ok) [[unlikely]] {
+      return Acquired<S>{counted(result.error)};
+    }
+    if (result.transition) [[unlikely]] {
+      report(*result.transition);
+    }
+    if (result.admission == Admission::rejected) {
+      return Acquired<S>{Rejection{storage_.name(), result.state, result.retry_after, result.retry_at}};
+    }
+    return Acquired<S>{Permit<S>{*this, result.token}};
+  }
+
+  /// Records the outcome of an attempt whose token was released from its permit. Once per token: that is up to the caller.
+  Recorded record(Token token, Outcome outcome) noexcept {
+    const Recorded recorded = record_unreported(token, outcome);
+    if (recorded.error != Errc::ok && failures_.on_record_failure != nullptr) [[unlikely]] {
+      failures_.on_record_failure(failures_.context, recorded.error);
+    }
+    return recorded;
+  }
+  /// As `record`, without telling the failure sink.
+  [[nodiscard]] Recorded record_unreported(Token token, Outcome outcome) noexcept {
+    const RecordResult result = storage_.record_outcome(token, outcome);
+    if (result.error != Errc::ok) [[unlikely]] {
+      return {.error = counted(result.error)};
+    }
+    if (result.transition) [[unlikely]] {
+      report(*result.transition);
+    }
+    return {.status = result.status};
+  }
+
+  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over, and where the storage fails
+  /// (the call will tell). Optimistic and free of side effects; decides nothing.
+  [[nodiscard]] bool can_call() const noexcept { return can_call(storage_.peek()); }
+  /// The same for an answer of `state`.
+  [[nodiscard]] static bool can_call(const PeekResult& peeked) noexcept {
+    return peeked.error != Errc::ok || peeked.state != CircuitState::open || peeked.cooldown_left == Millis{0};
+  }
+
+  /// The state in effect, without looking at the window. Changes nothing: an Open breaker stays Open when its cooldown ends.
+  [[nodiscard]] PeekResult state() const noexcept { return storage_.peek(); }
+  /// State and counts. Changes nothing.
+  [[nodiscard]] MetricsResult metrics() const noexcept {
+    const SnapshotResult snapshot = storage_.snapshot();
+    return {snapshot.error, {snapshot.record, storage_.degraded(), storage_failures()}};
+  }
+  /// How many times the storage could not admit, record or force, for this breaker object. Starts at 0 with it.
+  [[nodiscard]] std::uint64_t storage_failures() const noexcept {
+    return storage_failures_.load(std::memory_order_relaxed);  // relaxed: a number for display
+  }
+
+  /// Puts the breaker into `state` and resets it: counts, probes, attempts in flight. Also where it is in `state` already.
+  Errc force(CircuitState state) noexcept {
+    const ForceResult result = storage_.force_state(state);
+    if (result.error != Errc::ok) return counted(result.error);
+    if (result.transition) report(*result.transition);
+    return Errc::ok;
+  }
+  Errc force_open() noexcept { return force(CircuitState::open); }
+  Errc force_closed() noexcept { return force(CircuitState::closed); }
+
+  /// Of the breaker; valid as long as it.
+  [[nodiscard]] std::string_view name() const noexcept { return storage_.name(); }
+  [[nodiscard]] S& storage() noexcept { return storage_; }
+  [[nodiscard]] const S& storage() const noexcept { return storage_; }
+
+ private:
+  Errc counted(Errc error) noexcept {
+    storage_failures_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a number for display
+    return error;
+  }
+
+  [[gnu::noinline]] void report(const CircuitTransition& transition) const noexcept {
+    if (transitions_.on_transition != nullptr) transitions_.on_transition(transitions_.context, transition);
+  }
+
+  S storage_;
+  TransitionSink transitions_;
+  FailureSink failures_;
+  std::atomic<std::uint64_t> storage_failures_{0};
+};
+
+}  // namespace shmcb

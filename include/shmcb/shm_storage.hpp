@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The shared-memory storage: one breaker of a segment, the same for all processes that open it by its name. An Allowed admit is one
+// load; no lock, no allocation after `open`; docs/design.md says when a system call is made.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "shmcb/config.hpp"
+#include "shmcb/core/registry.hpp"
+#include "shmcb/segment.hpp"
+#include "shmcb/storage.hpp"
+
+namespace shmcb {
+
+/// A breaker in shared memory. Copies act on the same breaker; safe from any thread, after fork in parent and child.
+template <Clock C = SystemClock>
+class ShmStorage {
+ public:
+  /// Finds the breaker by its name or registers it. If it exists with other numbers: of two `config_revision`s the higher one wins,
+  /// of equal ones `on_mismatch` decides. Errors: invalid_config, config_mismatch, registry_full, ring_full, corrupt, ...
+  [[nodiscard]] static Result<ShmStorage> open(const Segment& segment, const BreakerConfig& config,
+                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}) {
+    if (Error error = check(config, core::kMaxNameBytes)) return error;
+    if (config.failure_threshold.window >= core::kMaxRing) {
+      return detail::bad_field("failure_threshold.window", std::to_string(config.failure_threshold.window),
+                               "below " + std::to_string(core::kMaxRing) + " in shared memory");
+    }
+    ShmStorage storage(segment, config.name, std::move(clock));
+    core::Registry<core::StdEnv> registry(segment.view(), segment.presence());
+    bool created = false;
+    const Errc found = registry.find_or_add(config.name, settings_of(config), storage.cell_, created);
+    if (found != Errc::ok) return refusal(found, segment, config);
+    if (!created) {
+      if (Error error = storage.agree(settings_of(config), on_mismatch)) return error;
+    }
+    return storage;
+  }
+
+  [[nodiscard]] AdmitResult admit() noexcept {
+    const core::CellAdmit a = cell_.admit([this] { return now_us(); });
+    if (a.admission == Admission::allowed) [[likely]] {
+      return {.error = a.error, .admission = Admission::allowed, .state = a.state, .token = {a.period, Admission::allowed}};
+    }
+    AdmitResult result{.error = a.error, .admission = a.admission, .state = a.state, .token = {a.period, a.admission}};
+    if (a.admission == Admission::rejected) {
+      result.retry_after = Millis{a.retry_after};
+      result.retry_at = instant(a.retry_at);
+    }
+    result.transition = dress(a.transition);
+    return result;
+  }
+
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+    if (token.admission == Admission::rejected) return {.status = RecordStatus::rejected};
+    if (token.admission == Admission::allowed && outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
+    const core::CellRecord r = token.admission == Admission::allowed
+                                   ? cell_.record_allowed(token.period, outcome, now_us())
+                                   : cell_.record_probe(token.period, outcome, now_us());
+    return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
+  }
+
+  [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
+    const core::CellRecord r = cell_.force(state, now_us());
+    return {.error = r.error, .transition = dress(r.transition)};
+  }
+
+  /// Exact where nothing runs beside it.
+  [[nodiscard]] SnapshotResult snapshot() const noexcept {
+    core::CellState state;
+    const Errc error = cell_.snapshot(state);
+    return {.error = error, .record = dress(state)};
+  }
+
+  [[nodiscard]] PeekResult peek() const noexcept {
+    PeekResult result;
+    rules::Tick cooldown_left = 0;
+    result.error = cell_.peek([this] { return now_us(); }, result.state, cooldown_left);
+    result.cooldown_left = Millis{cooldown_left};
+    return result;
+  }
+
+  [[nodiscard]] std::string_view name() const noexcept { return *name_; }
+  /// The numbers in force now: another process may have replaced them. Defaults if the segment is corrupt.
+  [[nodiscard]] Settings settings() const noexcept {
+    Settings settings;
+    (void)cell_.settings(settings);
+    return settings;
+  }
+  [[nodiscard]] bool degraded() const noexcept { return false; }
+
+  [[nodiscard]] const Segment& segment() const noexcept { return segment_; }
+
+ private:
+  ShmStorage(const Segment& segment, const std::string& name, C clock)
+      : clock_(std::move(clock)), epoch_(segment.epoch()), segment_(segment), name_(std::make_shared<const std::string>(name)) {}
+
+  [[nodiscard]] static Error refusal(Errc code, const Segment& segment, const BreakerConfig& config) {
+    std::string message = "breaker " + detail::quoted(config.name) + " cannot be registered in segment '" + segment.name() + "': ";
+    if (code == Errc::registry_full) {
+      message += "all " + std::to_string(segment.geometry().breakers) + " places are taken";
+    } else if (code == Errc::ring_full) {
+      message += "failure_threshold.window is " + std::to_string(config.failure_threshold.window) + " and needs " +
+                 std::to_string(core::ring_capacity(config.failure_threshold.window)) + " ring slots; too few of the segment's " +
+                 std::to_string(segment.geometry().ring_slots) + " are left";
+    } else {
+      message += to_string(code);
+    }
+    return {code, std::move(message)};
+  }
+
+  /// The breaker exists: adopt its numbers, refuse or replace them.
+  [[nodiscard]] Error agree(const Settings& brought, OnMismatch on_mismatch) const {
+    Settings there;
+    if (const Errc code = cell_.settings(there); code != Errc::ok) {
+      return {code, "breaker '" + *name_ + "': its record is corrupt"};
+    }
+    if (there == brought) return {};
+    const bool newer = brought.revision > there.revision;
+    const bool older = brought.revision < there.revision;
+    if (older || (!newer && on_mismatch == OnMismatch::adopt)) return {};
+    if (!newer && on_mismatch == OnMismatch::refuse) {
+      return {Errc::config_mismatch, "breaker '" + *name_ + "' exists with another configuration: " + differences(there, brought)};
+    }
+    const Errc code = cell_.replace_settings(brought);
+    if (code == Errc::ok) return {};
+    std::string message = "the configuration of breaker '" + *name_ + "' cannot be replaced: ";
+    if (code == Errc::ring_full) {
+      message += "failure_threshold.window is " + std::to_string(brought.window) + " and does not fit into the ring it has";
+    } else {
+      message += to_string(code);
+    }
+    return {code, std::move(message)};
+  }
+
+  /// Microseconds since the segment's epoch. (An entry of the window holds 8.9 years of them; later ones count as that old.)
+  [[nodiscard]] std::uint64_t now_us() const noexcept {
+    return static_cast<std::uint64_t>(std::clamp<std::int64_t>((clock_.now() - epoch_).count(), 0, kLatestUs));
+  }
+  [[nodiscard]] Instant instant(rules::Tick tick) const noexcept { return epoch_ + Millis{tick}; }
+
+  [[nodiscard]] StateRecord dress(const core::CellState& s) const noexcept {
+    StateRecord record{.state = s.state, .successes = s.successes, .failures = s.failures, .rejected = s.rejected};
+    if (s.opened_at != rules::kNever) record.opened_at = instant(s.opened_at);
+    return record;
+  }
+  [[nodiscard]] std::optional<CircuitTransition> dress(const core::CellTransition& t) const noexcept {
+    if (t.reason == TransitionReason::none) return std::nullopt;
+    return CircuitTransition{.breaker_name = *name_, .from = t.from, .to = t.after.state, .reason = t.reason,
+                             .occurred_at = instant(t.at), .state = dress(t.after)};
+  }
+
+  static constexpr std::int64_t kLatestUs = static_cast<std::int64_t>(core::kMaxTick) * 1'000;
+
+  core::BreakerCell<core::StdEnv> cell_;
+  [[no_unique_address]] C clock_;
+  Instant epoch_;
+  Segment segment_;
+  std::shared_ptr<const std::string> name_;
+};
+
+}  // namespace shmcb

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What every storage of a breaker offers, and a type-erased form of it for a choice at run time.
+// A storage keeps the state of ONE breaker; all five operations are atomic, `noexcept` and safe from any thread.
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "shmcb/config.hpp"
+#include "shmcb/types.hpp"
+
+namespace shmcb {
+
+/// The contract of a storage. `admit`, `record_outcome` and `force_state` are one atomic operation each; `snapshot` and `peek`
+/// change nothing. A token goes back to the storage that issued it.
+template <class S>
+concept Storage = requires(S& storage, const S& constant, Token token, Outcome outcome, CircuitState state) {
+  { storage.admit() } noexcept -> std::same_as<AdmitResult>;
+  { storage.record_outcome(token, outcome) } noexcept -> std::same_as<RecordResult>;
+  { storage.force_state(state) } noexcept -> std::same_as<ForceResult>;
+  { constant.snapshot() } noexcept -> std::same_as<SnapshotResult>;
+  { constant.peek() } noexcept -> std::same_as<PeekResult>;
+  { constant.name() } noexcept -> std::same_as<std::string_view>;    // of the breaker
+  { constant.settings() } noexcept -> std::same_as<Settings>;        // the numbers in force
+  { constant.degraded() } noexcept -> std::same_as<bool>;            // deciding without its primary storage
+} && std::move_constructible<S>;  // last: asked about a Result<AnyStorage>, it would come back here
+
+/// Any storage, chosen at run time. Owns it; moves, does not copy. An empty one answers `Errc::unusable`.
+class AnyStorage {
+ public:
+  AnyStorage() noexcept = default;
+
+  template <class S>
+    requires(!std::same_as<S, AnyStorage> && Storage<S>)  // in this order: Storage<AnyStorage> asks for this constructor
+  AnyStorage(S storage)  // NOLINT(google-explicit-constructor): the point of it
+      : impl_(std::make_unique<Model<S>>(std::move(storage))) {}
+
+  [[nodiscard]] AdmitResult admit() noexcept { return impl_ ? impl_->admit() : AdmitResult{.error = Errc::unusable}; }
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+    return impl_ ? impl_->record_outcome(token, outcome) : RecordResult{.error = Errc::unusable};
+  }
+  [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
+    return impl_ ? impl_->force_state(state) : ForceResult{.error = Errc::unusable};
+  }
+  [[nodiscard]] SnapshotResult snapshot() const noexcept {
+    return impl_ ? impl_->snapshot() : SnapshotResult{.error = Errc::unusable};
+  }
+  [[nodiscard]] PeekResult peek() const noexcept { return impl_ ? impl_->peek() : PeekResult{.error = Errc::unusable}; }
+  [[nodiscard]] std::string_view name() const noexcept { return impl_ ? impl_->name() : std::string_view{}; }
+  [[nodiscard]] Settings settings() const noexcept { return impl_ ? impl_->settings() : Settings{}; }
+  [[nodiscard]] bool degraded() const noexcept { return impl_ ? impl_->degraded() : true; }
+
+ private:
+  struct Interface {
+    virtual ~Interface() = default;
+    virtual AdmitResult admit() noexcept = 0;
+    virtual RecordResult record_outcome(Token token, Outcome outcome) noexcept = 0;
+    virtual ForceResult force_state(CircuitState state) noexcept = 0;
+    virtual SnapshotResult snapshot() const noexcept = 0;
+    virtual PeekResult peek() const noexcept = 0;
+    virtual std::string_view name() const noexcept = 0;
+    virtual Settings settings() const noexcept = 0;
+    virtual bool degraded() const noexcept = 0;
+  };
+
+  template <class S>
+  struct Model final : Interface {
+    explicit Model(S s) : storage(std::move(s)) {}
+    AdmitResult admit() noexcept override { return storage.admit(); }
+    RecordResult record_outcome(Token token, Outcome outcome) noexcept override {
+      return storage.record_outcome(token, outcome);
+    }
+    ForceResult force_state(CircuitState state) noexcept override { return storage.force_state(state); }
+    SnapshotResult snapshot() const noexcept override { return storage.snapshot(); }
+    PeekResult peek() const noexcept override { return storage.peek(); }
+    std::string_view name() const noexcept override { return storage.name(); }
+    Settings settings() const noexcept override { return storage.settings(); }
+    bool degraded() const noexcept override { return storage.degraded(); }
+    S storage;
+  };
+
+  std::unique_ptr<Interface> impl_;
+};
+
+static_assert(Storage<AnyStorage>);
+
+}  // namespace shmcb

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The vocabulary every layer shares: states, outcomes, admissions, reasons and what the storages' operations answer.
+// Plain values without I/O; safe to copy between threads.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "shmcb/error.hpp"
+#include "shmcb/time.hpp"
+
+namespace shmcb {
+
+/// The three states of a breaker. The values are part of the segment format.
+enum class CircuitState : std::uint8_t { closed = 0, open = 1, half_open = 2 };
+
+/// What became of one protected call.
+enum class Outcome : std::uint8_t { success = 0, failure = 1, ignored = 2 };
+
+/// What `admit` decided: run the call, run it as one of the few probes of HalfOpen, or do not run it.
+enum class Admission : std::uint8_t { allowed = 0, probe = 1, rejected = 2 };
+
+/// Why a transition happened. `none` stands where there was no transition.
+enum class TransitionReason : std::uint8_t {
+  none = 0,
+  failure_threshold_reached,
+  cooldown_elapsed,
+  probe_succeeded,
+  probe_failed,
+  forced_open,
+  forced_closed,
+  forced_half_open,
+};
+
+/// What `record_outcome` did with an outcome.
+enum class RecordStatus : std::uint8_t {
+  counted,   ///< it entered the window, or was a probe's verdict
+  ignored,   ///< it had nothing to count: an Ignored outcome, or a sibling's success after the breaker had closed
+  stale,     ///< it belongs to an earlier period, a reclaimed probe, or was recorded before
+  rejected,  ///< the attempt had been rejected, so there was nothing to record
+};
+
+/// What tells one attempt apart from all others; handed out by `admit`, handed back to `record_outcome` of the same storage.
+/// Opaque to users. `period` is the generation of the Closed period or the identity of the probe.
+struct Token {
+  std::uint64_t period = 0;
+  Admission admission = Admission::rejected;
+  std::uint8_t origin = 0;  ///< which part of a composed storage (FallbackStorage) issued it
+};
+
+/// The state of a breaker as `snapshot` shows it.
+struct StateRecord {
+  CircuitState state = CircuitState::closed;
+  std::optional<Instant> opened_at{};  ///< on the storage's clock, to the millisecond; none: never opened and never forced
+  std::uint64_t successes = 0;       ///< Closed, Open: in the window; HalfOpen: successful probes
+  std::uint64_t failures = 0;        ///< Closed, Open: in the window; HalfOpen: 0
+  std::uint64_t rejected = 0;        ///< in this outage
+};
+
+/// One committed transition, reported by the call that committed it.
+struct CircuitTransition {
+  std::string_view breaker_name{};  ///< valid as long as the storage that reported it
+  CircuitState from = CircuitState::closed;
+  CircuitState to = CircuitState::closed;
+  TransitionReason reason = TransitionReason::none;
+  Instant occurred_at{};
+  StateRecord state{};  ///< the record after it
+};
+
+/// The answer of `admit`. Where `error` is set nothing else is meaningful.
+struct AdmitResult {
+  Errc error = Errc::ok;
+  Admission admission = Admission::rejected;
+  CircuitState state = CircuitState::closed;  ///< after the operation
+  Token token{};
+  Millis retry_after{0};  ///< of a rejection: how long to wait, never negative
+  Instant retry_at{};     ///< of a rejection: the same as a deadline on the storage's clock
+  std::optional<CircuitTransition> transition{};
+};
+
+/// The answer of `record_outcome`. Where `error` is set the outcome was not recorded.
+struct RecordResult {
+  Errc error = Errc::ok;
+  RecordStatus status = RecordStatus::stale;
+  std::optional<CircuitTransition> transition{};
+};
+
+/// The answer of `force_state`.
+struct ForceResult {
+  Errc error = Errc::ok;
+  std::optional<CircuitTransition> transition{};  ///< none where the state was in effect already
+};
+
+/// The answer of `snapshot`.
+struct SnapshotResult {
+  Errc error = Errc::ok;
+  StateRecord record{};
+};
+
+/// The answer of `peek`: enough for `can_call` and `state`, without looking at the window.
+struct PeekResult {
+  Errc error = Errc::ok;
+  CircuitState state = CircuitState::closed;
+  Millis cooldown_left{0};  ///< of Open: until a probe may be admitted; 0 elsewhere
+};
+
+/// The names used in traces, tools and Redis, e.g. "half-open".
+[[nodiscard]] constexpr std::string_view to_string(CircuitState state) noexcept {
+  switch (state) {
+    case CircuitState::closed: return "closed";
+    case CircuitState::open: return "open";
+    case CircuitState::half_open: return "half-open";
+  }
+  return "invalid";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Outcome outcome) noexcept {
+  switch (outcome) {
+    case Outcome::success: return "success";
+    case Outcome::failure: return "failure";
+    case Outcome::ignored: return "ignored";
+  }
+  return "invalid";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Admission admission) noexcept {
+  switch (admission) {
+    case Admission::allowed: return "allowed";
+    case Admission::probe: return "probe";
+    case Admission::rejected: return "rejected";
+  }
+  return "invalid";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(TransitionReason reason) noexcept {
+  switch (reason) {
+    case TransitionReason::none: return "none";
+    case TransitionReason::failure_threshold_reached: return "failure-threshold-reached";
+    case TransitionReason::cooldown_elapsed: return "cooldown-elapsed";
+    case TransitionReason::probe_succeeded: return "probe-succeeded";
+    case TransitionReason::probe_failed: return "probe-failed";
+    case TransitionReason::forced_open: return "forced-open";
+    case TransitionReason::forced_closed: return "forced-closed";
+    case TransitionReason::forced_half_open: return "forced-half-open";
+  }
+  return "invalid";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(RecordStatus status) noexcept {
+  switch (status) {
+    case RecordStatus::counted: return "counted";
+    case RecordStatus::ignored: return "ignored";
+    case RecordStatus::stale: return "stale";
+    case RecordStatus::rejected: return "rejected";
+  }
+  return "invalid";
+}
+
+}  // namespace shmcb

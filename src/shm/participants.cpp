@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "participants.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+namespace shmcb::shm {
+
+namespace {
+
+using Env = core::StdEnv;
+
+constexpr std::uint32_t kHighestNumber = 0xFFFE;
+
+struct flock lock_of(std::uint16_t number, short type) noexcept {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = core::kLockBase + number;
+  lock.l_len = 1;
+  return lock;
+}
+
+/// Attached tables of this process, for the fork handlers only.
+struct ForkList {
+  std::mutex mutex;
+  std::vector<Participants*> tables;
+};
+
+ForkList& fork_list() {
+  // Never destroyed: a fork handler may run while the process is ending.
+  static auto* list = [] {
+    auto* made = new ForkList;  // NOLINT(cppcoreguidelines-owning-memory)
+    ::pthread_atfork([] { fork_list().mutex.lock(); }, [] { fork_list().mutex.unlock(); },
+                     [] {
+                       for (Participants* table : fork_list().tables) table->reopen_in_child();
+                       fork_list().mutex.unlock();
+                     });
+    return made;
+  }();
+  return *list;
+}
+
+/// State and start time of a pid, from /proc/PID/stat; false: it is not there.
+bool read_stat(std::uint32_t pid, char& state, std::uint64_t& start_time) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%u/stat", pid);
+  const Fd fd{::open(path.data(), O_RDONLY | O_CLOEXEC)};
+  std::array<char, 1024> text{};
+  if (!fd) return false;
+  const ssize_t bytes = ::read(fd.get(), text.data(), text.size() - 1);
+  if (bytes <= 0) return false;
+  // The command in parentheses may hold anything, so what follows is counted from the last one: state is the first field.
+  const char* field = std::strrchr(text.data(), ')');
+  if (field == nullptr || field[1] != ' ') return false;
+  field += 2;
+  state = *field;
+  constexpr int kFieldsToStartTime = 19;  // proc(5): state is field 3, starttime field 22
+  for (int i = 0; i < kFieldsToStartTime; ++i) {
+    field = std::strchr(field, ' ');
+    if (field == nullptr) return false;
+    ++field;
+  }
+  start_time = std::strtoull(field, nullptr, 10);
+  return true;
+}
+
+ProcessSeen read_entry(const core::ParticipantEntry<Env>& entry) noexcept {
+  // relaxed: display and a comparison that errs towards "alive"
+  const std::uint64_t pid = Env::load(entry.pid, Env::relaxed);
+  return {.pid = static_cast<std::uint32_t>(pid & core::low_bits(32)),
+          .pid_namespace = static_cast<std::uint32_t>(pid >> 32U),
+          .start_time = Env::load(entry.start_time, Env::relaxed)};
+}
+
+}  // namespace
+
+ProcessSeen describe_self() noexcept {
+  ProcessSeen self{.pid = static_cast<std::uint32_t>(::getpid())};
+  struct stat ns {};
+  if (::stat("/proc/self/ns/pid", &ns) == 0) self.pid_namespace = static_cast<std::uint32_t>(ns.st_ino);
+  char state = 0;
+  (void)read_stat(self.pid, state, self.start_time);
+  return self;
+}
+
+bool same_process_lives(const ProcessSeen& seen) noexcept {
+  char state = 0;
+  std::uint64_t start_time = 0;
+  return read_stat(seen.pid, state, start_time) && state != 'Z' && state != 'X' && start_time == seen.start_time;
+}
+
+bool is_locked(int fd, std::uint16_t number) noexcept {
+  struct flock lock = lock_of(number, F_WRLCK);
+  // When the question cannot be asked, nobody is declared dead.
+  return ::fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+Participants::Participants(Fd fd, FileIdentity identity, std::string path, const View& view) noexcept
+    : fd_(fd.release()), fd_process_(core::current_process()), identity_(identity), path_(std::move(path)), view_(&view) {
+  ForkList& list = fork_list();
+  const std::lock_guard guard(list.mutex);
+  list.tables.push_back(this);
+}
+
+Participants::~Participants() {
+  {
+    ForkList& list = fork_list();
+    const std::lock_guard guard(list.mutex);
+    std::erase(list.tables, this);
+  }
+  // A program that closes all descriptors may have given the number to a file of its own.
+  const int fd = fd_.load(std::memory_order_relaxed);  // relaxed: the last user of this object
+  if (fd >= 0 && identity_of(fd) == identity_) ::close(fd);
+}
+
+// relaxed throughout: the descriptor is changed by the thread that renews, under `renewing_`, or in a child with one thread.
+void Participants::reopen_in_child() noexcept {
+  (void)reopen();
+  fd_process_.store(core::current_process(), std::memory_order_relaxed);
+}
+
+/// Replaces the descriptor by one with an open file of its own. The old one is closed in any case.
+bool Participants::reopen() noexcept {
+  const int old = fd_.load(std::memory_order_relaxed);
+  const bool ours = old >= 0 && identity_of(old) == identity_;
+  std::array<char, 64> link{};
+  std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", old);
+  int fresh = ours ? ::open(link.data(), O_RDWR | O_CLOEXEC) : -1;
+  // Without /proc, or when the descriptor is gone: by its name, if that still leads there.
+  if (fresh < 0) fresh = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fresh >= 0 && !(identity_of(fresh) == identity_)) {
+    ::close(fresh);
+    fresh = -1;
+  }
+  if (ours) ::close(old);
+  fd_.store(fresh, std::memory_order_relaxed);
+  return fresh >= 0;
+}
+
+bool Participants::own_descriptor() noexcept {
+  const int fd = fd_.load(std::memory_order_relaxed);
+  return fd >= 0 && fd_process_.load(std::memory_order_relaxed) == core::current_process() && identity_of(fd) == identity_;
+}
+
+bool Participants::renew(core::Presence& presence) noexcept {
+  constexpr int kPatience = 10'000;  // arbitrary: an acquire takes microseconds; a signal handler that interrupted it waits in vain
+  for (int i = 0; renewing_.exchange(true, std::memory_order_acquire); ++i) {  // sync: renewing
+    if (i == kPatience) return false;
+    ::sched_yield();
+  }
+  const bool done = presence.current() || acquire(presence);
+  renewing_.store(false, std::memory_order_release);  // sync: renewing
+  return done;
+}
+
+bool Participants::acquire(core::Presence& presence) noexcept {
+  if (!own_descriptor()) {  // a raw clone ran no fork handler, or somebody closed it
+    if (!reopen()) return false;
+    fd_process_.store(core::current_process(), std::memory_order_relaxed);
+  }
+  const std::uint32_t entries = view_->geometry().participants;
+  for (const bool never_left_in_order : {false, true}) {
+    for (std::uint32_t n = 0; n < entries; ++n) {
+      const auto number = static_cast<std::uint16_t>(n);
+      const bool in_use = Env::load(view_->participant(n)->process, Env::relaxed) != 0;  // relaxed: the lock decides
+      if (in_use == never_left_in_order && take_entry(presence, number)) return true;
+    }
+  }
+  return take_number_beyond_table(presence);
+}
+
+bool Participants::take_entry(core::Presence& presence, std::uint16_t number) noexcept {
+  if (!lock(number)) return false;
+  auto& entry = *view_->participant(number);
+  const ProcessSeen self = describe_self();
+  if (Env::load(entry.process, Env::relaxed) != 0) {  // relaxed: written before its owner's lock was released by the kernel
+    const ProcessSeen last = read_entry(entry);
+    // Its lock is gone, but a process that closed all its descriptors is still alive.
+    if (last.pid_namespace == self.pid_namespace && same_process_lives(last)) {
+      unlock(number);
+      return false;
+    }
+  }
+  const std::uint64_t old = Env::load(entry.incarnation, Env::relaxed);  // relaxed: the lock orders those who hold it
+  const std::uint64_t incarnation = (old + 1) & core::low_bits(24) ? (old + 1) & core::low_bits(24) : 1;
+  // sync: incarnation (release): who sees it knows that the owner before is dead
+  Env::store(entry.incarnation, incarnation, Env::release);
+  Env::store(entry.pid, (std::uint64_t{self.pid_namespace} << 32U) | self.pid, Env::relaxed);  // relaxed: see read_entry
+  Env::store(entry.start_time, self.start_time, Env::relaxed);
+  Env::store(entry.process, core::current_process(), Env::relaxed);
+  presence.become(number, static_cast<std::uint32_t>(incarnation));
+  return true;
+}
+
+bool Participants::take_number_beyond_table(core::Presence& presence) noexcept {
+  constexpr int kTries = 256;  // arbitrary: of more than 32,000 numbers, so a failure means that nearly all are taken
+  const std::uint32_t first = view_->geometry().participants;
+  for (int i = 0; i < kTries; ++i) {
+    const std::uint64_t random = core::IdentitySystem::random();
+    const auto number = static_cast<std::uint16_t>(first + random % (kHighestNumber - first + 1));
+    if (!lock(number)) continue;
+    presence.become(number, static_cast<std::uint32_t>(random >> 40U) | 1U);
+    return true;
+  }
+  return false;
+}
+
+bool Participants::lock(std::uint16_t number) noexcept {
+  struct flock lock = lock_of(number, F_WRLCK);
+  return ::fcntl(fd_.load(std::memory_order_relaxed), F_OFD_SETLK, &lock) == 0;
+}
+
+void Participants::unlock(std::uint16_t number) noexcept {
+  struct flock lock = lock_of(number, F_UNLCK);
+  (void)::fcntl(fd_.load(std::memory_order_relaxed), F_OFD_SETLK, &lock);
+}
+
+bool Participants::is_dead(const core::Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept {
+  if (!presence.current() || !own_descriptor()) return false;
+  if (number == presence.number()) return incarnation != presence.incarnation();
+  const auto* entry = view_->participant(number);
+  if (entry == nullptr) return number <= kHighestNumber && !is_locked(fd_.load(std::memory_order_relaxed), number);
+  if (Env::load(entry->incarnation, Env::acquire) != incarnation) return true;  // sync: incarnation
+  if (is_locked(fd_.load(std::memory_order_relaxed), number)) return false;
+  const ProcessSeen last = read_entry(*entry);
+  return last.pid_namespace != describe_self().pid_namespace || !same_process_lives(last);
+}
+
+void Participants::leave(core::Presence& presence) noexcept {
+  if (!presence.current() || !own_descriptor()) return;
+  while (const std::uint32_t spare = presence.take_spare()) {
+    auto* record = view_->record(spare);
+    if (record == nullptr) continue;
+    const std::uint64_t mine = Env::load(record->owner, Env::relaxed);  // relaxed: our own word
+    Env::cas(record->owner, mine, 0, Env::acq_rel);                     // sync: record-owner
+  }
+  if (auto* entry = view_->participant(presence.number())) Env::store(entry->process, 0, Env::relaxed);  // relaxed: a hint
+  unlock(presence.number());
+}
+
+}  // namespace shmcb::shm

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "shmcb/segment.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <boost/interprocess/exceptions.hpp>
+#include <boost/interprocess/mapped_region.hpp>
+#include <cstdlib>
+#include <exception>
+#include <utility>
+
+#include "participants.hpp"
+#include "segment_files.hpp"
+
+namespace shmcb {
+
+namespace {
+
+namespace bip = boost::interprocess;
+
+/// What mapped_region maps: a descriptor that was opened and checked by segment_files.
+struct Mappable {
+  int fd;
+  [[nodiscard]] bip::mapping_handle_t get_mapping_handle() const noexcept { return {.handle = fd, .is_xsi = false}; }
+};
+
+void bring_in_every_page(const bip::mapped_region& region) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  if (::madvise(region.get_address(), region.get_size(), MADV_POPULATE_WRITE) == 0) return;  // Linux 5.14
+#endif
+  const auto* bytes = static_cast<const volatile unsigned char*>(region.get_address());
+  for (std::size_t offset = 0; offset < region.get_size(); offset += bip::mapped_region::get_page_size()) (void)bytes[offset];
+}
+
+/// Turns what a function throws (bad_alloc, interprocess_exception) into an error: nothing leaves the library as an exception.
+template <class T, class F>
+Result<T> without_exceptions(F function) noexcept {
+  try {
+    return function();
+  } catch (const std::exception& e) {
+    return Error{Errc::system, std::string{"segment: "} + e.what()};
+  }
+}
+
+}  // namespace
+
+struct Segment::State {
+  State(const SegmentOptions& options, shm::OpenedSegment opened)
+      : name(segment_name_or_default(options.name)),
+        path(shm::path_of(options)),
+        identity(opened.identity),
+        epoch(Micros{opened.header.epoch_us}),
+        region(Mappable{opened.fd.get()}, bip::read_write, 0, opened.geometry.total_bytes),
+        view(region.get_address(), opened.geometry),
+        participants(std::move(opened.fd), opened.identity, path, view),
+        presence(participants) {
+    if (options.prefault) bring_in_every_page(region);
+  }
+  ~State() { participants.leave(presence); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  std::string name;
+  std::string path;
+  shm::FileIdentity identity;
+  Instant epoch;
+  bip::mapped_region region;
+  core::SegmentView<core::StdEnv> view;
+  shm::Participants participants;
+  core::Presence presence;
+};
+
+Result<Segment> Segment::create(const SegmentOptions& options) noexcept {
+  return without_exceptions<Segment>([&]() -> Result<Segment> {
+    if (Error error = shm::check_segment_name(segment_name_or_default(options.name))) return error;
+    if (Error error = shm::create_file(options)) return error;
+    return attach(options);
+  });
+}
+
+Result<Segment> Segment::attach(const SegmentOptions& options) noexcept {
+  return without_exceptions<Segment>([&]() -> Result<Segment> {
+    if (Error error = shm::check_segment_name(segment_name_or_default(options.name))) return error;
+    Result<shm::OpenedSegment> opened = shm::open_file(options, shm::Access::read_write);
+    if (!opened) return opened.error();
+    auto state = std::make_shared<State>(options, *std::move(opened));
+    if (!state->presence.ensure_current()) {
+      return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
+    }
+    return Segment(std::move(state));
+  });
+}
+
+Result<Segment> Segment::open(const SegmentOptions& options) noexcept {
+  return without_exceptions<Segment>([&]() -> Result<Segment> {
+    constexpr int kAttempts = 100;  // arbitrary: how often others may remove it in between
+    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+      Result<Segment> attached = attach(options);
+      if (attached || attached.error().code != Errc::segment_not_found) return attached;
+      if (Error error = shm::create_file(options); error && error.code != Errc::segment_exists) return error;
+    }
+    return Error{Errc::system, "segment '" + segment_name_or_default(options.name) + "' is being created and removed all the time"};
+  });
+}
+
+Error Segment::remove(const SegmentOptions& options) noexcept {
+  const Result<bool> removed = without_exceptions<bool>([&]() -> Result<bool> {
+    if (Error error = shm::check_segment_name(segment_name_or_default(options.name))) return error;
+    if (Error error = shm::remove_file(options)) return error;
+    return true;
+  });
+  return removed ? Error{} : removed.error();
+}
+
+const std::string& Segment::name() const noexcept { return state_->name; }
+const core::Geometry& Segment::geometry() const noexcept { return state_->view.geometry(); }
+Instant Segment::epoch() const noexcept { return state_->epoch; }
+const core::SegmentView<core::StdEnv>& Segment::view() const noexcept { return state_->view; }
+core::Presence& Segment::presence() const noexcept { return state_->presence; }
+
+SegmentStatus Segment::status() const noexcept {
+  const shm::FileIdentity now = shm::identity_of(state_->path);
+  if (now == state_->identity) return SegmentStatus::current;
+  return now == shm::FileIdentity{} ? SegmentStatus::removed : SegmentStatus::replaced;
+}
+
+bool Segment::has_entry() const noexcept { return state_->presence.number() < geometry().participants; }
+
+std::string segment_name_or_default(const std::optional<std::string>& name) {
+  if (name) return *name;
+  const char* from_environment = std::getenv("SHMCB_SEGMENT");  // NOLINT(concurrency-mt-unsafe): read once at attach
+  return from_environment != nullptr && *from_environment != '\0' ? from_environment : "default";
+}
+
+}  // namespace shmcb
