@@ -119,7 +119,7 @@ class [[nodiscard]] Acquired {
 
   /// Empty unless the call may run.
   [[nodiscard]] Permit<S>& permit() & noexcept { return permit_; }
-  [[nodiscard]] Permit<S>&& permit() && noexcept { return std::move(permit_); }
+  [[nodiscard]] Permit<S> permit() && noexcept { return std::move(permit_); }
   /// Meaningful if rejected().
   [[nodiscard]] const Rejection& rejection() const noexcept { return rejection_; }
 

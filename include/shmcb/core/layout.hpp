@@ -250,6 +250,13 @@ class SegmentView {
   SegmentView() = default;
   SegmentView(void* base, const Geometry& geometry) noexcept : base_(static_cast<std::byte*>(base)), geometry_(geometry) {}
 
+  /// The same bytes in another environment, e.g. one whose steps a test counts.
+  template <class Other>
+  [[nodiscard]] SegmentView<Other> in_environment() const noexcept {
+    static_assert(kProductionLayout<Other>);
+    return {base_, geometry_};
+  }
+
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
   [[nodiscard]] SegmentWords<Env>& words() const noexcept { return *at<SegmentWords<Env>>(kSegmentWordsOffset); }
   [[nodiscard]] ParticipantEntry<Env>* participant(std::uint32_t number) const noexcept {
