@@ -42,6 +42,8 @@ class CancellationOff {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
+inline const std::exception_ptr kNothingThrown{};
+
 template <class F>
 concept TakesException = std::is_invocable_v<F, std::exception_ptr>;
 
@@ -53,11 +55,11 @@ struct FallbackResult<F> : std::invoke_result<F, std::exception_ptr> {};
 
 /// Whether a fallback's result can be returned as a callback's: never as a reference to a temporary.
 template <class From, class To>
-concept ReturnableAs =
-    std::is_void_v<To> || std::same_as<From, To> ||
-    (std::is_convertible_v<From, To> &&
-     (!std::is_reference_v<To> || (std::is_reference_v<From> &&
-                                   std::is_convertible_v<std::remove_reference_t<From>*, std::remove_reference_t<To>*>)));
+concept ReturnableAs = std::is_void_v<To> || std::same_as<From, To> ||
+                       (std::is_convertible_v<From, To> &&
+                        (!std::is_reference_v<To> ||
+                         (std::is_reference_v<From> &&
+                          std::is_convertible_v<std::remove_reference_t<From>*, std::remove_reference_t<To>*>)));
 
 /// Refuses an empty std::function or null function pointer.
 template <class F>
@@ -91,7 +93,8 @@ class CircuitBreaker {
         breaker_(std::move(storage), {this, &tell_observers}, {this, &tell_unrecorded}) {
     static_assert(std::same_as<IsFailure, NoClassifier> || std::predicate<const IsFailure&, std::exception_ptr>,
                   "is_failure must be callable as const with a std::exception_ptr and return a bool");
-    static_assert(!std::same_as<ClassifyResult, BreakerOptions>, "options come after classify_result: put {} in its place");
+    static_assert(!std::same_as<ClassifyResult, BreakerOptions>,
+                  "options come after classify_result: put {} in its place");
     if (Error error = check(options_)) throw ConfigError(error);
     detail::require_callable("is_failure", is_failure_);
     detail::require_callable("classify_result", classify_result_);
@@ -112,11 +115,11 @@ class CircuitBreaker {
   template <std::invocable Callback>
   std::invoke_result_t<Callback> call(Callback&& callback) {
     using R = std::invoke_result_t<Callback>;
-    Acquired<S> entry = enter();
-    if (!entry) [[unlikely]] {
+    Acquired<S> entry = breaker_.try_acquire();
+    if (!entry && !let_through(entry.error())) [[unlikely]] {
       throw open_error(entry.rejection());
     }
-    return run<R>(std::move(entry).permit(), std::forward<Callback>(callback), NoFallback{});
+    return run<R>(entry.permit(), std::forward<Callback>(callback), NoFallback{});
   }
 
   /// The same with a fallback, which supplies the value when the call was turned away or what the callback threw is a failure;
@@ -126,15 +129,16 @@ class CircuitBreaker {
     requires detail::TakesException<Fallback> || std::invocable<Fallback>
   std::invoke_result_t<Callback> call(Callback&& callback, Fallback&& fallback) {
     using R = std::invoke_result_t<Callback>;
-    static_assert(detail::ReturnableAs<typename detail::FallbackResult<Fallback>::type, R>,
-                  "what the fallback returns must convert to what the callback returns, and not as a reference to a temporary");
-    Acquired<S> entry = enter();
-    if (!entry) [[unlikely]] {
+    static_assert(
+        detail::ReturnableAs<typename detail::FallbackResult<Fallback>::type, R>,
+        "what the fallback returns must convert to what the callback returns, and not as a reference to a temporary");
+    Acquired<S> entry = breaker_.try_acquire();
+    if (!entry && !let_through(entry.error())) [[unlikely]] {
       std::exception_ptr why;
       if constexpr (detail::TakesException<Fallback>) why = std::make_exception_ptr(open_error(entry.rejection()));
       return fall_back<R>(std::forward<Fallback>(fallback), std::move(why));
     }
-    return run<R>(std::move(entry).permit(), std::forward<Callback>(callback), std::forward<Fallback>(fallback));
+    return run<R>(entry.permit(), std::forward<Callback>(callback), std::forward<Fallback>(fallback));
   }
 
   /// For code that cannot wrap a callback; one storage operation. No classifier and no OnAdmitFailure applies; transitions and
@@ -181,7 +185,7 @@ class CircuitBreaker {
   struct SuccessOnReturn {
     CircuitBreaker& breaker;
     Permit<S>& permit;
-    ~SuccessOnReturn() { breaker.settle_reported(permit, Outcome::success, nullptr); }
+    ~SuccessOnReturn() { breaker.settle_reported(permit, Outcome::success); }
   };
 
   /// Records Ignored if `is_failure` does not come to a verdict.
@@ -195,31 +199,23 @@ class CircuitBreaker {
     }
   };
 
-  /// Admission under the chosen policy: never an error. An empty permit: let through.
-  Acquired<S> enter() {
-    Acquired<S> entry = breaker_.try_acquire();
-    if (entry.error() != Errc::ok) [[unlikely]] {
-      return without_storage(entry.error());
-    }
-    return entry;
-  }
-
-  [[gnu::noinline]] Acquired<S> without_storage(Errc error) {
+  /// Whether a call without a permit runs all the same. `error` of the storage; ok: it was rejected.
+  [[gnu::cold]] bool let_through(Errc error) {
+    if (error == Errc::ok) return false;
     switch (options_.on_admit_failure) {
       case OnAdmitFailure::raise: break;
-      case OnAdmitFailure::let_through: report(StorageOperation::admit, error, nullptr); return Acquired<S>{Permit<S>{}};
-      case OnAdmitFailure::turn_away:
-        report(StorageOperation::admit, error, nullptr);
-        return Acquired<S>{Rejection{.breaker_name = name(), .state = CircuitState::open}};
+      case OnAdmitFailure::let_through: report(StorageOperation::admit, error, detail::kNothingThrown); return true;
+      case OnAdmitFailure::turn_away: report(StorageOperation::admit, error, detail::kNothingThrown); return false;
     }
     throw StorageFailure(StorageOperation::admit, std::string{name()}, error);
   }
 
   template <class R, class Callback, class Fallback>
-  R run(Permit<S> permit, Callback&& callback, Fallback&& fallback) {
-    static_assert(!std::same_as<IsFailure, NoClassifier> || std::is_nothrow_invocable_v<Callback>,
-                  "this callback may throw: give the breaker an is_failure, (std::exception_ptr) -> bool, or declare the "
-                  "callback noexcept");
+  [[gnu::always_inline]] R run(Permit<S>& permit, Callback&& callback, Fallback&& fallback) {
+    static_assert(
+        !std::same_as<IsFailure, NoClassifier> || std::is_nothrow_invocable_v<Callback>,
+        "this callback may throw: give the breaker an is_failure, (std::exception_ptr) -> bool, or declare the "
+        "callback noexcept");
     constexpr bool kMovable = std::is_reference_v<R> || std::is_move_constructible_v<R>;
     std::exception_ptr failure;
     bool returned = false;
@@ -232,7 +228,7 @@ class CircuitBreaker {
         return record_return(permit);
       } catch (...) {
         if (returned) throw;
-        failure = record_throw<Fallback>(permit);
+        failure = record_throw<Fallback>(std::move(permit));
       }
     } else if constexpr (kMovable) {
       try {
@@ -246,16 +242,17 @@ class CircuitBreaker {
         }
       } catch (...) {
         if (returned) throw;
-        failure = record_throw<Fallback>(permit);
+        failure = record_throw<Fallback>(std::move(permit));
       }
     } else {
-      static_assert(kMovable || std::same_as<ClassifyResult, AlwaysSuccess>,
-                    "classify_result looks at the result before the caller gets it: that needs a type that can be moved");
+      static_assert(
+          kMovable || std::same_as<ClassifyResult, AlwaysSuccess>,
+          "classify_result looks at the result before the caller gets it: that needs a type that can be moved");
       const SuccessOnReturn on_return{*this, permit};
       try {
         return std::forward<Callback>(callback)();
       } catch (...) {
-        failure = record_throw<Fallback>(permit);
+        failure = record_throw<Fallback>(std::move(permit));
       }
     }
     // Outside of the handler: a fallback that is cancelled, or uses another breaker, is not inside the failed call.
@@ -264,27 +261,27 @@ class CircuitBreaker {
 
   /// The verdict on a normal return.
   template <class... Result>
-  void record_return(Permit<S>& permit, const Result&... result) {
+  [[gnu::always_inline]] void record_return(Permit<S>& permit, const Result&... result) {
     if constexpr (std::same_as<ClassifyResult, AlwaysSuccess> ||
                   (sizeof...(Result) == 0 && !std::invocable<const ClassifyResult&>)) {
-      settle(permit, Outcome::success, nullptr);
+      settle(permit, Outcome::success);
     } else {
       static_assert(std::invocable<const ClassifyResult&, const Result&...>,
                     "classify_result must be callable as const with what the callback returns");
       const std::same_as<Outcome> auto outcome = std::as_const(classify_result_)(result...);
-      settle(permit, outcome, nullptr);
+      settle(permit, outcome);
     }
   }
 
   /// The verdict on what is being handled: answers it if it is for the fallback, else rethrows it.
   template <class Fallback>
-  std::exception_ptr record_throw([[maybe_unused]] Permit<S>& permit) {
+  [[gnu::cold]] std::exception_ptr record_throw([[maybe_unused]] Permit<S> permit) {
     if constexpr (std::same_as<IsFailure, NoClassifier>) {
       throw;  // never: the callback is noexcept
     } else {
       std::exception_ptr thrown = std::current_exception();
       if (thrown == nullptr) {  // not of C++: a cancelled thread, another language
-        settle_reported(permit, Outcome::ignored, nullptr);
+        settle_reported(permit, Outcome::ignored);
         throw;
       }
       const bool failed = judge(permit, thrown);
@@ -317,7 +314,8 @@ class CircuitBreaker {
     }
   }
 
-  void settle(Permit<S>& permit, Outcome outcome, const std::exception_ptr& downstream) {
+  [[gnu::always_inline]] void settle(Permit<S>& permit, Outcome outcome,
+                                     const std::exception_ptr& downstream = detail::kNothingThrown) {
     const Errc error = permit.settle_unreported(outcome).error;
     if (error == Errc::ok) [[likely]] {
       return;
@@ -329,7 +327,8 @@ class CircuitBreaker {
   }
 
   /// As `settle`, where nothing may be thrown.
-  void settle_reported(Permit<S>& permit, Outcome outcome, const std::exception_ptr& downstream) noexcept {
+  [[gnu::always_inline]] void settle_reported(Permit<S>& permit, Outcome outcome,
+                                              const std::exception_ptr& downstream = detail::kNothingThrown) noexcept {
     const Errc error = permit.settle_unreported(outcome).error;
     if (error != Errc::ok) [[unlikely]] {
       report(StorageOperation::record_outcome, error, downstream);
@@ -346,7 +345,7 @@ class CircuitBreaker {
   }
 
   static void tell_unrecorded(void* self, Errc cause) noexcept {
-    static_cast<CircuitBreaker*>(self)->report(StorageOperation::record_outcome, cause, nullptr);
+    static_cast<CircuitBreaker*>(self)->report(StorageOperation::record_outcome, cause, detail::kNothingThrown);
   }
 
   static void tell_observers(void* self, const CircuitTransition& transition) noexcept {
@@ -373,8 +372,9 @@ class CircuitBreaker {
     if (error != Errc::ok) throw StorageFailure(operation, std::string{name()}, error);
   }
 
-  [[nodiscard]] static CircuitOpenError open_error(const Rejection& rejection) {
-    return {std::string{rejection.breaker_name}, rejection.state, rejection.retry_after};
+  /// Of a call that was turned away without a rejection: "open", retry after 0 ms.
+  [[nodiscard]] CircuitOpenError open_error(const Rejection& rejection) const {
+    return {std::string{name()}, rejection.state, rejection.retry_after};
   }
 
   [[no_unique_address]] IsFailure is_failure_;

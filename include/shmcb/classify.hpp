@@ -23,7 +23,9 @@ namespace classify {
 
 namespace detail {
 
-[[nodiscard]] constexpr Outcome failure_if(bool failed) noexcept { return failed ? Outcome::failure : Outcome::success; }
+[[nodiscard]] constexpr Outcome failure_if(bool failed) noexcept {
+  return failed ? Outcome::failure : Outcome::success;
+}
 
 template <class T>
 concept ErrorCode = std::same_as<T, std::error_code> || std::same_as<T, std::error_condition>;

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What is_failure and classify_result decide, and what happens when they throw themselves.
-#include "shmcb/circuit_breaker.hpp"
-
 #include <pthread.h>
 
 #include <atomic>
@@ -17,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "breaker/scripted_storage.hpp"
+#include "shmcb/circuit_breaker.hpp"
 
 namespace shmcb {
 namespace {
@@ -134,7 +133,8 @@ TEST_F(CallClassifier, ThatThrowsATypeOfItsOwnLetsItPropagate) {
   EXPECT_THROW(std::rethrow_exception(thrown_with([](auto&&) { throw Final("classifier"); })), Final);
   EXPECT_THROW(std::rethrow_exception(thrown_with([](auto&&) { throw Own("classifier"); })), Own);
   EXPECT_THROW(std::rethrow_exception(thrown_with([](auto&&) { throw 42; })), int);
-  EXPECT_THAT(script->operations, ElementsAre("admit", "record ignored", "admit", "record ignored", "admit", "record ignored"));
+  EXPECT_THAT(script->operations,
+              ElementsAre("admit", "record ignored", "admit", "record ignored", "admit", "record ignored"));
 }
 
 TEST_F(CallClassifier, ThatRethrowsTheCallbacksExceptionLetsItPropagate) {
@@ -173,13 +173,13 @@ TEST_F(CallClassifier, OfResultsSeesTheResultItself) {
 }
 
 TEST_F(CallClassifier, OfResultsMayBeGeneric) {
-  CircuitBreaker breaker{storage, kEveryException, [](const auto& result) {
-                           return sizeof(result) == 1 ? Outcome::failure : Outcome::success;
-                         }};
+  CircuitBreaker breaker{storage, kEveryException,
+                         [](const auto& result) { return sizeof(result) == 1 ? Outcome::failure : Outcome::success; }};
   EXPECT_EQ(breaker.call([] { return 'c'; }), 'c');
   EXPECT_EQ(*breaker.call([] { return std::make_unique<int>(1); }), 1);
   breaker.call([] {});
-  EXPECT_THAT(script->operations, ElementsAre("admit", "record failure", "admit", "record success", "admit", "record success"));
+  EXPECT_THAT(script->operations,
+              ElementsAre("admit", "record failure", "admit", "record success", "admit", "record success"));
 }
 
 TEST_F(CallClassifier, OfVoidResultsIsAskedIfItTakesNothing) {
@@ -229,7 +229,8 @@ void* call_until_cancelled(void* argument) {
   cancelled.breaker.call(
       [&] {
         cancelled.running = true;
-        for (;;) ::pthread_testcancel();
+        for (;;)
+          ::pthread_testcancel();
       },
       [&] { cancelled.went_on = true; });
   cancelled.went_on = true;
@@ -244,7 +245,8 @@ TEST_F(CallClassifier, NeverSeesThreadCancellationWhichIsRecordedAsIgnored) {
   Cancelled cancelled{breaker};
   pthread_t thread{};
   ASSERT_EQ(::pthread_create(&thread, nullptr, &call_until_cancelled, &cancelled), 0);
-  while (!cancelled.running) ::sched_yield();
+  while (!cancelled.running)
+    ::sched_yield();
   ASSERT_EQ(::pthread_cancel(thread), 0);
   void* result = nullptr;
   ASSERT_EQ(::pthread_join(thread, &result), 0);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // A failing storage: never classified, never the fallback's business, and never in the way of a callback that has run.
-#include "shmcb/circuit_breaker.hpp"
-
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -12,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "breaker/scripted_storage.hpp"
+#include "shmcb/circuit_breaker.hpp"
 
 namespace shmcb {
 namespace {

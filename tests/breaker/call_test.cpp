@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What a callback may return, and when fallbacks run.
-#include "shmcb/circuit_breaker.hpp"
-
 #include <exception>
 #include <memory>
 #include <stdexcept>
@@ -14,6 +12,7 @@
 #include <gtest/gtest.h>
 
 #include "breaker/scripted_storage.hpp"
+#include "shmcb/circuit_breaker.hpp"
 
 namespace shmcb {
 namespace {
@@ -109,7 +108,8 @@ TEST_F(Call, ReturnsValuesThatCannotBeMoved) {
 TEST_F(Call, RecordsOneFailureOfACallbackWhoseValueCannotBeMoved) {
   const Pinned pinned = breaker.call([]() -> Pinned { throw std::runtime_error("down"); }, [] { return Pinned{6}; });
   EXPECT_EQ(pinned.self, &pinned);
-  EXPECT_THROW(static_cast<void>(breaker.call([]() -> Pinned { throw std::runtime_error("down"); })), std::runtime_error);
+  EXPECT_THROW(static_cast<void>(breaker.call([]() -> Pinned { throw std::runtime_error("down"); })),
+               std::runtime_error);
   EXPECT_THAT(script->operations, ElementsAre("admit", "record failure", "admit", "record failure"));
 }
 
@@ -223,7 +223,8 @@ TEST_F(Call, PrefersTheFallbackThatTakesTheException) {
   reject(Millis{1});
   EXPECT_EQ(breaker.call([] { return 9; }, Both{}), 1);
   reject(Millis{1});
-  EXPECT_EQ(breaker.call([] { return 9; }, [](const std::exception_ptr& thrown) { return thrown != nullptr ? 1 : 2; }), 1);
+  EXPECT_EQ(breaker.call([] { return 9; }, [](const std::exception_ptr& thrown) { return thrown != nullptr ? 1 : 2; }),
+            1);
 }
 
 TEST_F(Call, WhenRejectedThrowsWithoutRunningTheCallback) {
@@ -295,7 +296,9 @@ TEST_F(Call, TakesNoexceptCallbacksWithoutIsFailure) {
   EXPECT_THAT(script->operations, ElementsAre("admit", "record success"));
 }
 
-auto made_by_a_factory(ScriptedStorage storage) { return CircuitBreaker{std::move(storage), kEveryException}; }
+auto made_by_a_factory(ScriptedStorage storage) {
+  return CircuitBreaker{std::move(storage), kEveryException};
+}
 
 TEST_F(Call, WorksOnABreakerThatAFactoryMade) {
   auto made = made_by_a_factory(storage);

@@ -28,8 +28,10 @@ std::string text_of(const CircuitTransition& transition) {
 class Observer : public ::testing::Test {
  protected:
   FakeClock clock;
-  MemoryStorage<FakeClock> storage = MemoryStorage<FakeClock>::open(
-      {.name = "db", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{1000}}, clock).value();
+  MemoryStorage<FakeClock> storage =
+      MemoryStorage<FakeClock>::open(
+          {.name = "db", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{1000}}, clock)
+          .value();
   std::vector<std::string> heard;
 
   CircuitObserver listening() {
@@ -47,9 +49,10 @@ TEST_F(Observer, HearsEveryTransitionOnce) {
   breaker.force_open();
   breaker.force(CircuitState::half_open);
   breaker.force_closed();
-  EXPECT_THAT(heard, ElementsAre("db: closed -> open, failure-threshold-reached", "db: open -> half-open, cooldown-elapsed",
-                                 "db: half-open -> closed, probe-succeeded", "db: closed -> open, forced-open",
-                                 "db: open -> half-open, forced-half-open", "db: half-open -> closed, forced-closed"));
+  EXPECT_THAT(heard,
+              ElementsAre("db: closed -> open, failure-threshold-reached", "db: open -> half-open, cooldown-elapsed",
+                          "db: half-open -> closed, probe-succeeded", "db: closed -> open, forced-open",
+                          "db: open -> half-open, forced-half-open", "db: half-open -> closed, forced-closed"));
 }
 
 TEST_F(Observer, HearsTransitionsOfPermits) {
@@ -116,7 +119,8 @@ TEST_F(Observer, WithoutItsErrorHandlerIsRefused) {
   };
   EXPECT_EQ(refusal_of({.on_transition = [](const CircuitTransition&) {}}),
             "observers[1].on_error is empty; it must be given where on_transition is");
-  EXPECT_EQ(refusal_of({.on_error = kNoError}), "observers[1].on_transition is empty; it must be given where on_error is");
+  EXPECT_EQ(refusal_of({.on_error = kNoError}),
+            "observers[1].on_transition is empty; it must be given where on_error is");
   EXPECT_EQ(refusal_of({}), "");
 }
 

@@ -159,7 +159,8 @@ TEST_F(PermitTest, SaysWhetherItIsAProbe) {
 
 TEST_F(PermitTest, LivesInContainers) {
   std::vector<TestPermit> permits;
-  for (std::uint64_t id = 1; id <= 8; ++id) permits.push_back(acquire(id));
+  for (std::uint64_t id = 1; id <= 8; ++id)
+    permits.push_back(acquire(id));
   EXPECT_THAT(script->operations, IsEmpty());  // growing moves, and settles nothing
   permits.clear();
   EXPECT_EQ(script->tokens.size(), 8U);
@@ -174,9 +175,9 @@ TEST(PermitThreads, SettleEachExactlyOnce) {
   constexpr std::uint32_t kThreads = 4;
   constexpr std::uint32_t kPermits = 500;  // arbitrary
   BasicBreaker<MemoryStorage<>> breaker{MemoryStorage<>::open({.name = "threads",
-                                                              .failure_threshold = {.failures = kThreads * kPermits,
-                                                                                    .window = kThreads * kPermits + 1,
-                                                                                    .within = std::chrono::hours{1}}})
+                                                               .failure_threshold = {.failures = kThreads * kPermits,
+                                                                                     .window = kThreads * kPermits + 1,
+                                                                                     .within = std::chrono::hours{1}}})
                                             .value()};
   std::vector<std::thread> threads;
   for (std::uint32_t t = 0; t < kThreads; ++t) {
@@ -189,7 +190,8 @@ TEST(PermitThreads, SettleEachExactlyOnce) {
       }
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   const Metrics metrics = breaker.metrics().metrics;
   EXPECT_EQ(metrics.successes + metrics.failures, kThreads * kPermits);
   EXPECT_EQ(metrics.successes, kThreads * ((kPermits + 2) / 3));

@@ -53,8 +53,12 @@ std::pair<std::uint64_t, std::uint64_t> identities_in_child(pid_t (*make_child)(
   return {ids[0], ids[1]};
 }
 
-pid_t forked() { return ::fork(); }
-pid_t cloned() { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr)); }
+pid_t forked() {
+  return ::fork();
+}
+pid_t cloned() {
+  return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));
+}
 
 TYPED_TEST(ProcessIdentityTest, IsNonzeroAndStays) {
   const std::uint64_t id = ProcessIdentity<TypeParam>::current();
@@ -81,7 +85,9 @@ TEST(ProcessIdentity, IsAnotherOneInAChildOfRawClone) {
   EXPECT_NE(first, id);
 }
 
-TEST(ProcessIdentity, IsNeverZeroWhateverTheRandomNumber) { EXPECT_NE(ProcessIdentity<OnlyZeros>::current(), 0U); }
+TEST(ProcessIdentity, IsNeverZeroWhateverTheRandomNumber) {
+  EXPECT_NE(ProcessIdentity<OnlyZeros>::current(), 0U);
+}
 
 TEST(ProcessIdentity, IsTheSameForThreadsThatRaceForIt) {
   constexpr std::size_t kThreads = 8;  // arbitrary
@@ -91,11 +97,13 @@ TEST(ProcessIdentity, IsTheSameForThreadsThatRaceForIt) {
   for (std::size_t i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
       ++ready;
-      while (ready != kThreads) std::this_thread::yield();
+      while (ready != kThreads)
+        std::this_thread::yield();
       ids[i] = ProcessIdentity<Raced>::current();
     });
   }
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   EXPECT_EQ(std::set<std::uint64_t>(ids.begin(), ids.end()).size(), 1U);
 }
 

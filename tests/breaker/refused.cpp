@@ -33,7 +33,7 @@ const auto kEveryException = [](std::exception_ptr) { return true; };
 #elif SHMCB_CASE == 6  // not as a reference to a temporary
   const std::string value;
   shmcb::CircuitBreaker{storage, kEveryException}.call([&]() -> const std::string& { return value; },
-                                                      [] { return std::string{}; });
+                                                       [] { return std::string{}; });
 #elif SHMCB_CASE == 7  // options come after classify_result
   shmcb::CircuitBreaker{storage, kEveryException, shmcb::BreakerOptions{}};
 #endif

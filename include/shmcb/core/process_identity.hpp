@@ -103,6 +103,8 @@ class __attribute__((visibility("default"))) ProcessIdentity {
 
 /// A nonzero random number that names this process: the same for all its threads until it ends, another one in a forked
 /// child. Two loads and a branch; safe from any thread.
-[[nodiscard]] inline std::uint64_t current_process() noexcept { return ProcessIdentity<IdentitySystem>::current(); }
+[[nodiscard]] inline std::uint64_t current_process() noexcept {
+  return ProcessIdentity<IdentitySystem>::current();
+}
 
 }  // namespace shmcb::core
