@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a CircuitBreaker tells whom, and what it does when its storage fails. Values that belong to one breaker object, not to
-// the numbers that processes share.
+// What a CircuitBreaker tells whom, and what it does when its storage fails. Values that belong to one breaker object,
+// not to the numbers that processes share.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@
 
 namespace shmcb {
 
-/// Hears of committed transitions, together with who hears of its own exceptions: both or neither. Called after the commit,
-/// outside of any storage operation, on the thread that committed, from several threads at once. Must not end its thread;
-/// what it throws never reaches the caller.
+/// Hears of committed transitions, together with who hears of its own exceptions: both or neither. Called after the
+/// commit, outside of any storage operation, on the thread that committed, from several threads at once. Must not end
+/// its thread; what it throws never reaches the caller.
 struct CircuitObserver {
   std::function<void(const CircuitTransition&)> on_transition{};
   /// Hears what `on_transition` threw. What it throws itself changes nothing.
@@ -37,12 +37,12 @@ enum class OnAdmitFailure : std::uint8_t {
 struct BreakerOptions {
   std::vector<CircuitObserver> observers{};  ///< called in this order
   OnAdmitFailure on_admit_failure = OnAdmitFailure::raise;
-  /// Hears of storage failures that no caller gets: an outcome that could not be recorded (`downstream_outcome` is what the
-  /// callback threw), and an admit that was let through or turned away. Called from several threads at once, must not end its
-  /// thread; what it throws is swallowed.
+  /// Hears of storage failures that no caller gets: an outcome that could not be recorded (`downstream_outcome` is what
+  /// the callback threw), and an admit that was let through or turned away. Called from several threads at once, must
+  /// not end its thread; what it throws is swallowed.
   std::function<void(const StorageFailure&)> on_storage_failure{};
-  /// True: an outcome that cannot be recorded is thrown as StorageFailure INSTEAD of the callback's value or exception, and
-  /// the value is lost. Permits, and results that cannot be moved, go to `on_storage_failure` all the same.
+  /// True: an outcome that cannot be recorded is thrown as StorageFailure INSTEAD of the callback's value or exception,
+  /// and the value is lost. Permits, and results that cannot be moved, go to `on_storage_failure` all the same.
   bool raise_record_failure = false;
 };
 

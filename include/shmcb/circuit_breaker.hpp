@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// CircuitBreaker: wraps a callback. Needs exceptions and RTTI; code without them, and code whose calls outlive a callback
-// (async, coroutines), takes permits.
+// CircuitBreaker: wraps a callback. Needs exceptions and RTTI; code without them, and code whose calls outlive a
+// callback (async, coroutines), takes permits.
 #pragma once
-
-#include <pthread.h>
 
 #include <concepts>
 #include <cstddef>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "shmcb/breaker_options.hpp"
+#include "shmcb/breaker_reports.hpp"
 #include "shmcb/classify.hpp"
 #include "shmcb/error.hpp"
 #include "shmcb/failure.hpp"
@@ -29,20 +28,6 @@ namespace shmcb {
 struct NoClassifier {};
 
 namespace detail {
-
-/// While it lives, pthread_cancel waits: its unwinding must not meet a handler that swallows everything.
-class CancellationOff {
- public:
-  CancellationOff() noexcept { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~CancellationOff() { ::pthread_setcancelstate(before_, nullptr); }
-  CancellationOff(const CancellationOff&) = delete;
-  CancellationOff& operator=(const CancellationOff&) = delete;
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
-
-inline const std::exception_ptr kNothingThrown{};
 
 template <class F>
 concept TakesException = std::is_invocable_v<F, std::exception_ptr>;
@@ -71,12 +56,12 @@ void require_callable(std::string_view field, const F& callable) {
 
 }  // namespace detail
 
-/// Runs callbacks under a breaker. Safe from any thread; permits and observers point to it, so that it neither copies nor
-/// moves (a factory returns it as a prvalue).
+/// Runs callbacks under a breaker. Safe from any thread; permits and observers point to it, so that it neither copies
+/// nor moves (a factory returns it as a prvalue).
 ///
-/// `IsFailure`: `(std::exception_ptr) -> bool`, whether what a callback threw speaks against the downstream. Required for
-/// callbacks that may throw. `ClassifyResult`: `(const T&) -> Outcome`, and `() -> Outcome` if void results need one; what a
-/// normal return says (see classify.hpp). Both are called as const, from several threads at once.
+/// `IsFailure`: `(std::exception_ptr) -> bool`, whether what a callback threw speaks against the downstream. Required
+/// for callbacks that may throw. `ClassifyResult`: `(const T&) -> Outcome`, and `() -> Outcome` if void results need
+/// one; what a normal return says (see classify.hpp). Both are called as const, from several threads at once.
 template <Storage S, class IsFailure = NoClassifier, class ClassifyResult = AlwaysSuccess>
 class CircuitBreaker {
  public:
@@ -89,13 +74,13 @@ class CircuitBreaker {
   CircuitBreaker(S storage, IsFailure is_failure, ClassifyResult classify_result = {}, BreakerOptions options = {})
       : is_failure_(std::move(is_failure)),
         classify_result_(std::move(classify_result)),
-        options_(std::move(options)),
-        breaker_(std::move(storage), {this, &tell_observers}, {this, &tell_unrecorded}) {
+        reports_(std::move(options)),
+        breaker_(std::move(storage), {this, &tell_transition}, {this, &tell_unrecorded}) {
     static_assert(std::same_as<IsFailure, NoClassifier> || std::predicate<const IsFailure&, std::exception_ptr>,
                   "is_failure must be callable as const with a std::exception_ptr and return a bool");
     static_assert(!std::same_as<ClassifyResult, BreakerOptions>,
                   "options come after classify_result: put {} in its place");
-    if (Error error = check(options_)) throw ConfigError(error);
+    if (Error error = check(reports_.options())) throw ConfigError(error);
     detail::require_callable("is_failure", is_failure_);
     detail::require_callable("classify_result", classify_result_);
   }
@@ -110,8 +95,9 @@ class CircuitBreaker {
   ///  - a classifier throws: Ignored, and its exception propagates, with the callback's nested inside where
   ///    std::throw_with_nested could do so (types of the standard library and those that `is_failure` nests itself)
   ///  - thread cancellation, exceptions of other languages: Ignored; the unwinding goes on
-  /// Throws CircuitOpenError if the call was turned away, StorageFailure if the storage could not admit it (unless chosen
-  /// otherwise). Once the callback has run, a storage failure changes nothing for the caller: see BreakerOptions.
+  /// Throws CircuitOpenError if the call was turned away, StorageFailure if the storage could not admit it (unless
+  /// chosen otherwise). Once the callback has run, a storage failure changes nothing for the caller: see
+  /// BreakerOptions.
   template <std::invocable Callback>
   std::invoke_result_t<Callback> call(Callback&& callback) {
     using R = std::invoke_result_t<Callback>;
@@ -122,9 +108,10 @@ class CircuitBreaker {
     return run<R>(entry.permit(), std::forward<Callback>(callback), NoFallback{});
   }
 
-  /// The same with a fallback, which supplies the value when the call was turned away or what the callback threw is a failure;
-  /// its own exceptions propagate. Called as `fallback(std::exception_ptr)`, with a fresh CircuitOpenError or with what the
-  /// callback threw, or as `fallback()`. Never called for a storage failure, an ignored exception or a normal return.
+  /// The same with a fallback, which supplies the value when the call was turned away or what the callback threw is a
+  /// failure; its own exceptions propagate. Called as `fallback(std::exception_ptr)`, with a fresh CircuitOpenError or
+  /// with what the callback threw, or as `fallback()`. Never called for a storage failure, an ignored exception or a
+  /// normal return.
   template <std::invocable Callback, class Fallback>
     requires detail::TakesException<Fallback> || std::invocable<Fallback>
   std::invoke_result_t<Callback> call(Callback&& callback, Fallback&& fallback) {
@@ -141,15 +128,15 @@ class CircuitBreaker {
     return run<R>(entry.permit(), std::forward<Callback>(callback), std::forward<Fallback>(fallback));
   }
 
-  /// For code that cannot wrap a callback; one storage operation. No classifier and no OnAdmitFailure applies; transitions and
-  /// storage failures are reported as those of `call`.
+  /// For code that cannot wrap a callback; one storage operation. No classifier and no OnAdmitFailure applies;
+  /// transitions and storage failures are reported as those of `call`.
   [[nodiscard]] Acquired<S> try_acquire() noexcept { return breaker_.try_acquire(); }
 
-  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over. Optimistic and free of side
-  /// effects. Where the storage fails: false if calls are then turned away, else true.
+  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over. Optimistic and free
+  /// of side effects. Where the storage fails: false if calls are then turned away, else true.
   [[nodiscard]] bool can_call() const noexcept {
     const PeekResult peeked = breaker_.state();
-    if (peeked.error != Errc::ok) return options_.on_admit_failure != OnAdmitFailure::turn_away;
+    if (peeked.error != Errc::ok) return reports_.options().on_admit_failure != OnAdmitFailure::turn_away;
     return BasicBreaker<S>::can_call(peeked);
   }
 
@@ -181,7 +168,8 @@ class CircuitBreaker {
  private:
   struct NoFallback {};
 
-  /// Stands for the verdict of a callback whose result cannot be kept in a variable: recorded when the result is the caller's.
+  /// Stands for the verdict of a callback whose result cannot be kept in a variable: recorded when the result is the
+  /// caller's.
   struct SuccessOnReturn {
     CircuitBreaker& breaker;
     Permit<S>& permit;
@@ -202,10 +190,10 @@ class CircuitBreaker {
   /// Whether a call without a permit runs all the same. `error` of the storage; ok: it was rejected.
   [[gnu::cold]] bool let_through(Errc error) {
     if (error == Errc::ok) return false;
-    switch (options_.on_admit_failure) {
+    switch (reports_.options().on_admit_failure) {
       case OnAdmitFailure::raise: break;
-      case OnAdmitFailure::let_through: report(StorageOperation::admit, error, detail::kNothingThrown); return true;
-      case OnAdmitFailure::turn_away: report(StorageOperation::admit, error, detail::kNothingThrown); return false;
+      case OnAdmitFailure::let_through: report(StorageOperation::admit, error); return true;
+      case OnAdmitFailure::turn_away: report(StorageOperation::admit, error); return false;
     }
     throw StorageFailure(StorageOperation::admit, std::string{name()}, error);
   }
@@ -320,7 +308,7 @@ class CircuitBreaker {
     if (error == Errc::ok) [[likely]] {
       return;
     }
-    if (options_.raise_record_failure) {
+    if (reports_.options().raise_record_failure) {
       throw StorageFailure(StorageOperation::record_outcome, std::string{name()}, error, downstream);
     }
     report(StorageOperation::record_outcome, error, downstream);
@@ -335,37 +323,15 @@ class CircuitBreaker {
     }
   }
 
-  [[gnu::noinline]] void report(StorageOperation operation, Errc error, const std::exception_ptr& downstream) noexcept {
-    if (!options_.on_storage_failure) return;
-    const detail::CancellationOff cancellation_off;
-    try {
-      options_.on_storage_failure(StorageFailure(operation, std::string{name()}, error, downstream));
-    } catch (...) {  // the caller has its own result to get
-    }
+  [[gnu::cold]] void report(StorageOperation operation, Errc error,
+                            const std::exception_ptr& downstream = detail::kNothingThrown) const noexcept {
+    reports_.storage_failure(operation, name(), error, downstream);
   }
-
+  static void tell_transition(void* self, const CircuitTransition& transition) noexcept {
+    static_cast<const CircuitBreaker*>(self)->reports_.transition(transition);
+  }
   static void tell_unrecorded(void* self, Errc cause) noexcept {
-    static_cast<CircuitBreaker*>(self)->report(StorageOperation::record_outcome, cause, detail::kNothingThrown);
-  }
-
-  static void tell_observers(void* self, const CircuitTransition& transition) noexcept {
-    const detail::CancellationOff cancellation_off;
-    for (const CircuitObserver& observer : static_cast<CircuitBreaker*>(self)->options_.observers) {
-      if (!observer.on_transition) continue;
-      try {
-        observer.on_transition(transition);
-      } catch (...) {
-        tell_error(observer, transition);
-      }
-    }
-  }
-
-  /// To be called while what the observer threw is handled.
-  static void tell_error(const CircuitObserver& observer, const CircuitTransition& transition) noexcept {
-    try {
-      observer.on_error(std::current_exception(), transition);
-    } catch (...) {  // there is nobody left to tell
-    }
+    static_cast<const CircuitBreaker*>(self)->report(StorageOperation::record_outcome, cause);
   }
 
   void require(StorageOperation operation, Errc error) const {
@@ -379,7 +345,7 @@ class CircuitBreaker {
 
   [[no_unique_address]] IsFailure is_failure_;
   [[no_unique_address]] ClassifyResult classify_result_;
-  BreakerOptions options_;
+  detail::BreakerReports reports_;
   BasicBreaker<S> breaker_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Ready-made `classify_result` callables, for downstreams that report failures in what they return. Each accepts only types
-// for which its question makes sense; anything else does not compile. Works without exceptions.
+// Ready-made `classify_result` callables, for downstreams that report failures in what they return. Each accepts only
+// types for which its question makes sense; anything else does not compile. Works without exceptions.
 #pragma once
 
 #include <concepts>
@@ -79,16 +79,17 @@ struct NegativeIsFailure {
 
 }  // namespace detail
 
-/// For a callback that returns something or nothing, where nothing means that the downstream failed: std::optional, pointers,
-/// smart pointers. Not where "not found" is a good answer: that would open the breaker on missing keys.
+/// For a callback that returns something or nothing, where nothing means that the downstream failed: std::optional,
+/// pointers, smart pointers. Not where "not found" is a good answer: that would open the breaker on missing keys.
 inline constexpr detail::EmptyIsFailure empty_is_failure{};
 
-/// For a callback that returns how it went: std::error_code, std::error_condition, their enumerations (std::errc), or an int
-/// that is zero or an error number (pthread_*, posix_*). Every error counts: where some are the caller's own fault (no such
-/// file), a callable of your own should call those Outcome::ignored.
+/// For a callback that returns how it went: std::error_code, std::error_condition, their enumerations (std::errc), or
+/// an int that is zero or an error number (pthread_*, posix_*). Every error counts: where some are the caller's own
+/// fault (no such file), a callable of your own should call those Outcome::ignored.
 inline constexpr detail::ErrorCodeIsFailure error_code_is_failure{};
 
-/// For a callback that returns a value or an error: std::expected, shmcb::Result and what has `has_value()`. Every error counts.
+/// For a callback that returns a value or an error: std::expected, shmcb::Result and what has `has_value()`. Every
+/// error counts.
 inline constexpr detail::ExpectedIsFailure expected_is_failure{};
 
 /// For a callback that returns a count or -1, as read(2), send(2) and most C interfaces do.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The permit API: a breaker for code that cannot wrap a callback (async, coroutines, C). One storage operation to get a
-// permit or a rejection, one to settle it. Nothing throws or allocates; works without exceptions and without RTTI.
-// What every healthy call goes through is always inlined: a storage's answers then stay in registers, where g++ 12 would
+// permit or a rejection, one to settle it. Nothing throws or allocates; works without exceptions and without RTTI. What
+// every healthy call goes through is always inlined: a storage's answers then stay in registers, where g++ 12 would
 // move their 100 bytes through memory.
 #pragma once
 
@@ -20,18 +20,19 @@ namespace shmcb {
 template <Storage S>
 class BasicBreaker;
 
-/// What became of a verdict. Where `error` is set the storage could not take the outcome; the permit is settled all the same.
+/// What became of a verdict. Where `error` is set the storage could not take the outcome; the permit is settled all the
+/// same.
 struct Recorded {
   Errc error = Errc::ok;
   RecordStatus status = RecordStatus::stale;
 };
 
-/// The right to run one call, and the duty to say how it went: exactly one of `success`, `failure`, `ignore`. A permit that is
-/// dropped without a verdict records Ignored, which frees a probe's slot. Promises:
-///  1. One outcome at most: a further verdict answers `stale` and does not touch the storage. So does an empty permit (made
-///     by the default constructor, moved from, or released).
-///  2. In a forked child the copy of a permit is inert: its verdicts answer `stale`, its destructor does nothing. The attempt
-///     belongs to the process that was admitted.
+/// The right to run one call, and the duty to say how it went: exactly one of `success`, `failure`, `ignore`. A permit
+/// that is dropped without a verdict records Ignored, which frees a probe's slot. Promises:
+///  1. One outcome at most: a further verdict answers `stale` and does not touch the storage. So does an empty permit
+///     (made by the default constructor, moved from, or released).
+///  2. In a forked child the copy of a permit is inert: its verdicts answer `stale`, its destructor does nothing. The
+///     attempt belongs to the process that was admitted.
 ///  3. It may move to another thread and be settled there; it is not for two threads at once.
 /// The breaker must outlive its permits.
 template <Storage S>
@@ -84,8 +85,8 @@ class [[nodiscard]] Permit {
   /// What names the attempt at the storage. Keeps its answer after the verdict.
   [[nodiscard]] Token token() const noexcept { return {period_, admission_, origin_}; }
 
-  /// Gives up the permit without a verdict: the caller takes the token to `BasicBreaker::record`, once. A permit without a
-  /// verdict to give answers the token of a rejected attempt.
+  /// Gives up the permit without a verdict: the caller takes the token to `BasicBreaker::record`, once. A permit
+  /// without a verdict to give answers the token of a rejected attempt.
   [[nodiscard]] Token release() noexcept {
     if (!pending()) return {};
     breaker_ = nullptr;
@@ -107,7 +108,8 @@ class [[nodiscard]] Permit {
 
   BasicBreaker<S>* breaker_ = nullptr;
   std::uint64_t process_ = 0;
-  // The token by its members: as a whole it would be copied in one wide load, which stalls on the narrow stores before it.
+  // The token by its members: as a whole it would be copied in one wide load, which stalls on the narrow stores before
+  // it.
   std::uint64_t period_ = 0;
   Admission admission_ = Admission::rejected;
   std::uint8_t origin_ = 0;
@@ -149,7 +151,8 @@ class [[nodiscard]] Acquired {
   Answer answer_;
 };
 
-/// Who hears of committed transitions: after the commit, outside of any storage operation, on the thread that committed.
+/// Who hears of committed transitions: after the commit, outside of any storage operation, on the thread that
+/// committed.
 struct TransitionSink {
   void* context = nullptr;
   void (*on_transition)(void* context, const CircuitTransition& transition) noexcept = nullptr;
@@ -173,8 +176,8 @@ struct MetricsResult {
   Metrics metrics{};
 };
 
-/// A breaker without callbacks and exceptions, over a storage that it owns. Safe from any thread; in a forked child as far
-/// as the storage is. Permits point to it: it neither copies nor moves (a factory returns it as a prvalue).
+/// A breaker without callbacks and exceptions, over a storage that it owns. Safe from any thread; in a forked child as
+/// far as the storage is. Permits point to it: it neither copies nor moves (a factory returns it as a prvalue).
 template <Storage S>
 class BasicBreaker {
  public:
@@ -200,7 +203,8 @@ class BasicBreaker {
     return Acquired<S>{Permit<S>{*this, result.token}};
   }
 
-  /// Records the outcome of an attempt whose token was released from its permit. Once per token: that is up to the caller.
+  /// Records the outcome of an attempt whose token was released from its permit. Once per token: that is up to the
+  /// caller.
   [[gnu::always_inline]] Recorded record(Token token, Outcome outcome) noexcept {
     const Recorded recorded = record_unreported(token, outcome);
     if (recorded.error != Errc::ok && failures_.on_record_failure != nullptr) [[unlikely]] {
@@ -220,15 +224,16 @@ class BasicBreaker {
     return {.status = result.status};
   }
 
-  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over, and where the storage fails
-  /// (the call will tell). Optimistic and free of side effects; decides nothing.
+  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over, and where the storage
+  /// fails (the call will tell). Optimistic and free of side effects; decides nothing.
   [[nodiscard]] bool can_call() const noexcept { return can_call(storage_.peek()); }
   /// The same for an answer of `state`.
   [[nodiscard]] static bool can_call(const PeekResult& peeked) noexcept {
     return peeked.error != Errc::ok || peeked.state != CircuitState::open || peeked.cooldown_left == Millis{0};
   }
 
-  /// The state in effect, without looking at the window. Changes nothing: an Open breaker stays Open when its cooldown ends.
+  /// The state in effect, without looking at the window. Changes nothing: an Open breaker stays Open when its cooldown
+  /// ends.
   [[nodiscard]] PeekResult state() const noexcept { return storage_.peek(); }
   /// State and counts. Changes nothing.
   [[nodiscard]] MetricsResult metrics() const noexcept {
@@ -240,7 +245,8 @@ class BasicBreaker {
     return storage_failures_.load(std::memory_order_relaxed);  // relaxed: a number for display
   }
 
-  /// Puts the breaker into `state` and resets it: counts, probes, attempts in flight. Also where it is in `state` already.
+  /// Puts the breaker into `state` and resets it: counts, probes, attempts in flight. Also where it is in `state`
+  /// already.
   Errc force(CircuitState state) noexcept {
     const ForceResult result = storage_.force_state(state);
     if (result.error != Errc::ok) return counted(result.error);

@@ -25,9 +25,9 @@ namespace shmcb {
 /// An entry of the table of attached processes.
 struct ProcessInfo {
   std::uint16_t number = 0;
-  std::uint32_t pid = 0;       ///< in the pid namespace of that process
-  bool foreign_pids = false;   ///< that is another pid namespace than the reader's: `pid` means nothing here
-  bool alive = false;          ///< it holds its lock, or its pid still runs
+  std::uint32_t pid = 0;      ///< in the pid namespace of that process
+  bool foreign_pids = false;  ///< that is another pid namespace than the reader's: `pid` means nothing here
+  bool alive = false;         ///< it holds its lock, or its pid still runs
 };
 
 /// Records of the pool. One that is being swapped right now may count as left behind.
@@ -53,8 +53,9 @@ struct SegmentInfo {
   std::uint32_t mode = 0;  ///< permission bits
   std::uint32_t owner = 0;
   std::uint32_t group = 0;
-  std::uint32_t breakers = 0;     ///< registered
-  std::uint32_t places_used = 0;  ///< of `geometry.breakers`: registered, being registered, or left behind by who died meanwhile
+  std::uint32_t breakers = 0;  ///< registered
+  std::uint32_t places_used =
+      0;  ///< of `geometry.breakers`: registered, being registered, or left behind by who died meanwhile
   std::uint64_t ring_slots_used = 0;
   std::uint32_t bad_index_entries = 0;  ///< that name no possible breaker: not 0 is corruption
   RecordCounts records{};
@@ -92,9 +93,10 @@ struct BreakerInfo {
   Millis cooldown_left{0};  ///< Open: until probes are tried; 0 elsewhere
   std::vector<ProbeInfo> probes{};
   Settings settings{};
-  std::uint32_t ring_capacity = 0;   ///< slots
-  std::uint64_t memory_bytes = 0;    ///< its words, its record and its ring
-  std::vector<WindowMark> window{};  ///< what `successes` and `failures` count in Closed and Open, oldest first. `breaker` only
+  std::uint32_t ring_capacity = 0;  ///< slots
+  std::uint64_t memory_bytes = 0;   ///< its words, its record and its ring
+  std::vector<WindowMark>
+      window{};  ///< what `successes` and `failures` count in Closed and Open, oldest first. `breaker` only
 };
 
 /// A segment opened for reading. Copies share the descriptor. Safe from any thread; every call reads anew.

@@ -57,7 +57,7 @@ class ShmStorage {
     if (token.admission == Admission::rejected) return {.status = RecordStatus::rejected};
     if (token.admission == Admission::allowed && outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
     const core::CellRecord r = token.admission == Admission::allowed
-                                   ? cell_.record_allowed(token.period, outcome, now_us())
+                                   ? cell_.record_allowed(token.period, outcome, now_us(), start_)
                                    : cell_.record_probe(token.period, outcome, now_us());
     return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
   }
@@ -159,6 +159,7 @@ class ShmStorage {
   Instant epoch_;
   Segment segment_;
   std::shared_ptr<const std::string> name_;
+  core::SearchStart start_;
 };
 
 }  // namespace shmcb

@@ -34,8 +34,8 @@ struct NestableExceptions {
   }
 };
 
-// A wrapper must be made from the very type, so that a handler for it still matches: those of the standard library can be
-// listed.
+// A wrapper must be made from the very type, so that a handler for it still matches: those of the standard library can
+// be listed.
 using StandardExceptions =
     NestableExceptions<std::exception, std::logic_error, std::domain_error, std::invalid_argument, std::length_error,
                        std::out_of_range, std::runtime_error, std::range_error, std::overflow_error,
@@ -43,8 +43,9 @@ using StandardExceptions =
                        std::bad_variant_access, std::bad_cast, std::bad_any_cast, std::bad_typeid, std::bad_alloc,
                        std::bad_array_new_length, std::bad_exception>;
 
-/// To be called while `outer` is handled: throws it with `inner` nested inside. A type that is not the standard library's
-/// cannot be wrapped without losing it, and one that has something nested already is complete: these are rethrown as they are.
+/// To be called while `outer` is handled: throws it with `inner` nested inside. A type that is not the standard
+/// library's cannot be wrapped without losing it, and one that has something nested already is complete: these are
+/// rethrown as they are.
 [[noreturn]] inline void rethrow_with_nested(const std::exception& outer, const std::exception_ptr& inner) {
   StandardExceptions::throw_nested(outer, inner);
   throw;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -25,10 +26,13 @@ Error read_exactly(int fd, std::uint64_t offset, void* target, std::uint64_t byt
     const auto wanted = static_cast<std::size_t>(std::min(bytes, kAtOnce));
     const ssize_t got = ::pread(fd, to, wanted, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return {Errc::system, std::string{"reading it failed: "} + ::strerrordesc_np(errno)};
+    if (got < 0) {
+      std::array<char, 128> buffer{};
+      return {Errc::system, std::string{"reading it failed: "} + ::strerror_r(errno, buffer.data(), buffer.size())};
+    }
     if (got == 0) {
-      return {Errc::truncated, "it was cut short while it was open: nothing at byte " + std::to_string(offset) + ", expected " +
-                                   std::to_string(bytes) + " bytes more"};
+      return {Errc::truncated, "it was cut short while it was open: nothing at byte " + std::to_string(offset) +
+                                   ", expected " + std::to_string(bytes) + " bytes more"};
     }
     to += got;
     offset += static_cast<std::uint64_t>(got);
@@ -49,14 +53,17 @@ SegmentImage::SegmentImage(int fd, const core::Geometry& geometry) : fd_(fd) {
   view_ = {area_ + kGuard, geometry};
 }
 
-SegmentImage::~SegmentImage() { ::munmap(area_, area_bytes_); }
+SegmentImage::~SegmentImage() {
+  ::munmap(area_, area_bytes_);
+}
 
 Error SegmentImage::read(std::uint64_t offset, std::uint64_t bytes) {
   return read_exactly(fd_, offset, area_ + kGuard + offset, bytes);
 }
 
 Error SegmentImage::read_participants() {
-  return read(geometry().participants_offset, std::uint64_t{geometry().participants} * sizeof(core::ParticipantEntry<Env>));
+  return read(geometry().participants_offset,
+              std::uint64_t{geometry().participants} * sizeof(core::ParticipantEntry<Env>));
 }
 
 Error SegmentImage::read_index() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Every operation is killed at every one of its atomic accesses, each time in a fresh segment and a process of its own. What the
 // survivor then sees must be, answer by answer, what the reference rules say with the dead one's operation or without it.
-#include <sys/wait.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -129,7 +130,7 @@ void leave_pending_trip(Stage& stage, const Scenario& s) {
   };
   // Each death before the swap leaves nothing, so the next one tries one access further.
   for (std::uint64_t k = 1; !flagged(); ++k) {
-    ASSERT_EQ(stage.perform_in_child(s.decide_trip_before, s.replaced, k, SIGKILL)->wait(), Child::End::killed);
+    ASSERT_EQ(stage.perform_in_child(s.decide_trip_before, s.replaced, k, SIGKILL).wait(), killed_by(SIGKILL));
   }
 }
 
@@ -192,9 +193,9 @@ class Explorer {
     if (s_.exhaust) leaves = stage.segment().geometry().records;
     bool completed = false;
     for (std::size_t i = 0; i < kills.size(); ++i) {
-      const Child::End end = stage.perform_in_child(s_.operations[i], s_.replaced, kills[i], SIGKILL)->wait();
-      EXPECT_TRUE(end == Child::End::killed || end == Child::End::completed) << "the victim ended by itself";
-      completed = end == Child::End::completed;
+      const Ended end = stage.perform_in_child(s_.operations[i], s_.replaced, kills[i], SIGKILL).wait();
+      completed = end == exited(0);
+      EXPECT_TRUE(completed || end == killed_by(SIGKILL)) << end;
       if (completed) {
         EXPECT_EQ(stage.answer().error, Errc::ok);
         steps_ = stage.answer().steps;
@@ -229,26 +230,26 @@ void explore(const Scenario& s) {
               kStride == 1 ? "" : " (a sample of them)", static_cast<unsigned long>(pairs));
 }
 
-TEST(KilledAdmit, InClosedHasNothingToLeave) { explore({.name = "admit in Closed", .prepare = kAdmitted, .operations = {admit_as(0), admit_as(1)}}); }
+TEST(KilledAdmit, InClosedHasNothingToLeave) { explore({.name = "admit in Closed", .prepare = kAdmitted, .operations = {admit_as(15), admit_as(15)}}); }
 
 TEST(KilledAdmit, BeforeTheCooldownCountsItsRejectionOrNot) {
-  explore({.name = "admit in Open before the cooldown", .prepare = kOpened, .operations = {admit_as(0), admit_as(1)}});
+  explore({.name = "admit in Open before the cooldown", .prepare = kOpened, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, AfterTheCooldownBeginsHalfOpenOrNot) {
-  explore({.name = "admit in Open after the cooldown", .prepare = kCooledDown, .operations = {admit_as(0), admit_as(1)}});
+  explore({.name = "admit in Open after the cooldown", .prepare = kCooledDown, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, OfAProbeTakesItsSlotOrNot) {
-  explore({.name = "admit in HalfOpen, a slot free", .prepare = kOneProbeOut, .operations = {admit_as(1), admit_as(4)}});
+  explore({.name = "admit in HalfOpen, a slot free", .prepare = kOneProbeOut, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, OfAFullHalfOpenCountsItsRejectionOrNot) {
-  explore({.name = "admit in HalfOpen, full", .prepare = kProbesOut, .operations = {admit_as(4), admit_as(4)}});
+  explore({.name = "admit in HalfOpen, full", .prepare = kProbesOut, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, AfterTheLeaseReclaimsTheProbesOrNot) {
-  explore({.name = "admit in HalfOpen, lease over", .prepare = kProbesOut + Script{advance_by(Millis{50})}, .operations = {admit_as(4), admit_as(4)}});
+  explore({.name = "admit in HalfOpen, lease over", .prepare = kProbesOut + Script{advance_by(Millis{50})}, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledRecord, OfASuccessIsCountedOrNot) {
@@ -345,19 +346,19 @@ TEST(KilledReplacement, OfSettingsIsMadeOrNot) {
 
 /// Every record that is free becomes a dead process's.
 void let_a_dead_process_own_all_records(const Segment& segment) {
-  Child hoarder([&] {
+  const Ended hoarder = run_in_child([&] {
     core::RecordPool<core::StdEnv> pool(segment.view(), segment.presence());
     Errc error = Errc::ok;
     while (pool.claim(error) != 0) {
     }
     ::kill(::getpid(), SIGKILL);
   });
-  ASSERT_EQ(hoarder.wait(), Child::End::killed);
+  ASSERT_EQ(hoarder, killed_by(SIGKILL));
 }
 
 TEST(KilledTakeBack, LeavesTheRecordsOfTheDeadToTheNext) {
   explore({.name = "trip without a free record", .prepare = kAdmitted + Script{failure_of(2), failure_of(2)}, .operations = {failure_of(0), failure_of(1)}, .trips = true, .exhaust = let_a_dead_process_own_all_records});
-  explore({.name = "admit after the cooldown without a free record", .prepare = kCooledDown, .operations = {admit_as(0), admit_as(1)}, .exhaust = let_a_dead_process_own_all_records});
+  explore({.name = "admit after the cooldown without a free record", .prepare = kCooledDown, .operations = {admit_as(15), admit_as(15)}, .exhaust = let_a_dead_process_own_all_records});
   explore({.name = "force without a free record", .prepare = kProbesOut, .operations = {force_to(CircuitState::closed)}, .exhaust = let_a_dead_process_own_all_records});
 }
 

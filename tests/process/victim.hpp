@@ -3,25 +3,22 @@
 // access. The parent prepares, and lives on with production code.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstdint>
-#include <new>
-#include <optional>
-#include <system_error>
+#include <stdexcept>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 #include "process/census.hpp"
 #include "process/script.hpp"
 #include "shmcb/memory_storage.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/kill_step.hpp"
+#include "support/processes.hpp"
 #include "support/test_segment.hpp"
 
 namespace shmcb::test {
@@ -56,8 +53,12 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
     }
     case Op::Kind::record:
       if (token.admission == Admission::rejected) break;
-      keep(token.admission == Admission::allowed ? cell.record_allowed(token.period, op.outcome, now_us)
-                                                 : cell.record_probe(token.period, op.outcome, now_us));
+      if (token.admission == Admission::allowed) {
+        core::SearchStart start;
+        keep(cell.record_allowed(token.period, op.outcome, now_us, start));
+      } else {
+        keep(cell.record_probe(token.period, op.outcome, now_us));
+      }
       break;
     case Op::Kind::force: keep(cell.force(op.to, now_us)); break;
     case Op::Kind::replace: answer.error = cell.replace_settings(settings); break;
@@ -71,67 +72,16 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
   return answer;
 }
 
-/// A forked process. Killed at the latest with this object; by an alarm if it hangs; with its parent.
-class Child {
- public:
-  template <class Work>
-  explicit Child(Work work) : pid_(::fork()) {
-    if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
-    if (pid_ > 0) return;
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    constexpr unsigned kWatchdogSeconds = 60;  // arbitrary
-    ::alarm(kWatchdogSeconds);
-    work();
-    ::_exit(0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    if (pid_ <= 0) return;
-    ::kill(pid_, SIGKILL);
-    (void)wait_status(0);
-  }
-
-  enum class End { completed, killed, stopped, broken };
-  /// Waits for it to end or to stop.
-  End wait() {
-    const int status = wait_status(WUNTRACED);
-    if (WIFSTOPPED(status)) return End::stopped;
-    pid_ = 0;
-    if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGKILL ? End::killed : End::broken;
-    return WEXITSTATUS(status) == 0 ? End::completed : End::broken;
-  }
-  void send(int signal) const { ::kill(pid_, signal); }
-  [[nodiscard]] pid_t pid() const { return pid_; }
-
- private:
-  [[nodiscard]] int wait_status(int options) const {
-    int status = 0;
-    while (::waitpid(pid_, &status, options) < 0 && errno == EINTR) {
-    }
-    return status;
-  }
-  pid_t pid_;
-};
-
-/// One value in memory that forked children share with their parent. Constructed before they are forked.
-template <class T>
-class Shared {
- public:
-  Shared() {
-    void* memory = ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
-    value_ = ::new (memory) T{};
-  }
-  Shared(const Shared&) = delete;
-  Shared& operator=(const Shared&) = delete;
-  ~Shared() { ::munmap(value_, sizeof(T)); }
-  T* operator->() const { return value_; }
-  T& operator*() const { return *value_; }
-
- private:
-  T* value_;
-};
+/// Waits until a child has stopped or ended. True: stopped.
+[[nodiscard]] inline bool comes_to_a_stop(const Child& child) {
+  siginfo_t info{};
+  const bool seen = wait_until([&] {
+    info = {};
+    return ::waitid(P_PID, static_cast<id_t>(child.pid()), &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == child.pid();
+  });
+  return seen && info.si_code == CLD_STOPPED;
+}
 
 /// A fresh segment and breaker, the clock of scripts, and the children that act on it.
 class Stage {
@@ -143,15 +93,15 @@ class Stage {
   [[nodiscard]] ScriptRunner<ShmStorage<FakeClock>>& runner() { return runner_; }
 
   /// In a child: performs `op`, getting `signal` at its k-th access.
-  std::unique_ptr<Child> perform_in_child(const Op& op, const Settings& settings, std::uint64_t k, int signal) {
+  [[nodiscard]] Child perform_in_child(const Op& op, const Settings& settings, std::uint64_t k, int signal) {
     *answer_ = {};
-    return std::make_unique<Child>([&] {
+    return fork_child([this, op, settings, k, signal] {
       core::Presence& presence = segment().presence();
       const auto view = segment().view().in_environment<KillEnv>();
       core::BreakerCell<KillEnv> cell;
       if (!presence.ensure_current() ||
           core::Registry<KillEnv>(view, presence).find(runner_.storage().name(), cell) != Errc::ok) {
-        ::_exit(1);
+        return 1;
       }
       const auto now_us = static_cast<core::Bits>((runner_.clock().now() - kScriptStart).count());
       KillStep::arm(k, signal);
@@ -159,6 +109,7 @@ class Stage {
       answer.steps = KillStep::steps();
       KillStep::disarm();
       *answer_ = answer;
+      return 0;
     });
   }
   [[nodiscard]] const VictimAnswer& answer() const { return *answer_; }
@@ -173,7 +124,7 @@ class Stage {
   FakeClock clock_{kScriptStart};
   TestSegment test_;
   ScriptRunner<ShmStorage<FakeClock>> runner_;
-  Shared<VictimAnswer> answer_;
+  SharedArea<VictimAnswer> answer_;
 };
 
 /// Finds that `runner`'s breaker can still be led into each of its states, whatever state it is in.

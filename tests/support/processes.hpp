@@ -112,6 +112,9 @@ class Child {
     return ended;
   }
 
+  /// Somebody else has reaped it.
+  void reaped() noexcept { pid_ = 0; }
+
   /// Waits for its end without reaping it: it stays a zombie. False when the watchdog is over.
   [[nodiscard]] bool ends_within(Watchdog watchdog = kWatchdog) const noexcept {
     const int fd = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));

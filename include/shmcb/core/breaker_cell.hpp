@@ -73,11 +73,11 @@ class BreakerCell {
     return admit_slowly(now_us());
   }
 
-  /// Records the outcome of an attempt that was Allowed in the Closed period `generation`.
-  [[nodiscard]] CellRecord record_allowed(Bits generation, Outcome outcome, Bits now_us) const noexcept {
+  /// Records the outcome of an attempt that was Allowed in the Closed period `generation`. `start` is the caller's handle's own.
+  [[nodiscard]] CellRecord record_allowed(Bits generation, Outcome outcome, Bits now_us, SearchStart& start) const noexcept {
     switch (outcome) {
-      case Outcome::success: return append<false>(generation, now_us);
-      case Outcome::failure: return append<true>(generation, now_us);
+      case Outcome::success: return append<false>(generation, now_us, start);
+      case Outcome::failure: return append<true>(generation, now_us, start);
       case Outcome::ignored: break;
     }
     return {.status = RecordStatus::ignored};
@@ -322,12 +322,12 @@ class BreakerCell {
   /// An outcome of the Closed period `generation` enters the ring, and a failure that fills the window opens the breaker: whether
   /// it does is decided by, and part of, the swap of its slot.
   template <bool kFailure>
-  [[nodiscard]] CellRecord append(Bits generation, Bits now_us) const noexcept {
+  [[nodiscard]] CellRecord append(Bits generation, Bits now_us, SearchStart& start) const noexcept {
     Verdict verdict;
     if constexpr (kFailure) {
       if (const Errc error = begin_verdict(generation, verdict); error != Errc::ok) return {.error = error};
     }
-    Position from = ring_.hint();
+    Position from = start.get() != 0 ? start.get() : ring_.hint();
     for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
       typename Ring<Env>::Tail tail;
       if (!ring_.find_tail(from, tail) || !ring_.raise_hint(tail.position)) {
@@ -374,6 +374,7 @@ class BreakerCell {
         trip = rules::trips(verdict.record.settings, verdict.count.failures());
       }
       if (!ring_.append(tail, Entry::make(ring_.lap_of(tail.position), generation, kFailure, trip, time_us))) continue;
+      start.set(tail.position + 1);
 
       CellRecord result{.status = RecordStatus::counted};
       if (trip && !finish_trip(generation, tail.position, time_us, result) && !ended_by(generation, tail.position)) {

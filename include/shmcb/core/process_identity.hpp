@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Which process this is, as a random number that a forked child does not share. No locks; system calls at the first use in
-// a process only. Works without exceptions and without RTTI.
+// Which process this is, as a random number that a forked child does not share. No locks; system calls at the first use
+// in a process only. Works without exceptions and without RTTI.
 #pragma once
 
 #include <pthread.h>
@@ -47,8 +47,9 @@ struct IdentitySystem {
   static constexpr std::size_t kPageBytes = 4096;  // rounded up by the kernel where pages are larger
 };
 
-/// The identity lives in a word that a fork sets to zero: by the kernel (a wiped page), else by a fork handler, which a raw
-/// clone does not run. Visible from every shared object of the process: two copies of the word would be two processes.
+/// The identity lives in a word that a fork sets to zero: by the kernel (a wiped page), else by a fork handler, which a
+/// raw clone does not run. Visible from every shared object of the process: two copies of the word would be two
+/// processes.
 template <class System>
 class __attribute__((visibility("default"))) ProcessIdentity {
  public:

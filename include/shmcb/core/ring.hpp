@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdint>
 
@@ -15,6 +16,27 @@ namespace shmcb::core {
 /// The hint is raised once in so many positions, before the slot there is swapped in; so the tail is never further beyond it,
 /// whoever dies where. Divides every capacity. (docs/decisions/0001)
 inline constexpr std::uint64_t kHintEvery = 8;
+
+/// Where a handle begins to look for the tail: the position after its own newest entry, so process-local and of any age. An old
+/// one is noticed and costs a look at the hint. On a line of its own, because every record writes it and every admit reads the
+/// handle beside it.
+class alignas(kLine) SearchStart {
+ public:
+  SearchStart() = default;
+  SearchStart(const SearchStart& other) noexcept : position_(other.get()) {}
+  SearchStart& operator=(const SearchStart& other) noexcept {
+    set(other.get());
+    return *this;
+  }
+  ~SearchStart() = default;
+
+  /// 0: nothing appended yet. Relaxed: any value will do, also another thread's.
+  [[nodiscard]] std::uint64_t get() const noexcept { return position_.load(std::memory_order_relaxed); }
+  void set(std::uint64_t position) noexcept { position_.store(position, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> position_{0};
+};
 
 /// One breaker's ring, as a handle that was checked when the breaker was opened. Holds no state of its own.
 template <class Env>

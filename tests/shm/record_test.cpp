@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The record as words and back, and every value of a word that no correct process writes.
+#include "shmcb/core/record.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace shmcb::core {
+namespace {
+
+constexpr std::uint64_t kMaxProbeId = low_bits(36);
+
+Record full_record(std::uint64_t first_probe) {
+  Record record;
+  record.breaker.opened_at = 123'456;
+  record.breaker.lease_at = 234'567;
+  record.breaker.probe_successes = 0xFFFF'FFFE;
+  for (std::uint32_t i = 0; i < kMaxProbes; ++i) {
+    record.breaker.probes.add((first_probe + 3 * i) & kMaxProbeId, static_cast<std::uint16_t>(0xFFFE - i));
+  }
+  record.settings = {.failures = 77,
+                     .window = kMaxRing - 1,
+                     .within_ms = kMaxDurationMs,
+                     .cooldown_ms = 1,
+                     .probe_timeout_ms = kMaxDurationMs - 1,
+                     .success_threshold = 0xFFFF'FFFF,
+                     .probe_limit = kMaxProbes,
+                     .revision = ~std::uint64_t{0}};
+  record.rejected_generation = low_bits(24);
+  record.window_generation = low_bits(24) - 1;
+  record.window_begin = std::uint64_t{1} << 50U;
+  record.window_end = (std::uint64_t{1} << 50U) + 12;
+  return record;
+}
+
+/// What comes out of words; an expectation fails where they are refused.
+Record decoded(const RecordWords& words) {
+  Record record;
+  EXPECT_TRUE(decode_head(words, record));
+  EXPECT_TRUE(decode_settings(words, record.settings));
+  decode_probes(words, record);
+  return record;
+}
+
+void expect_same(const Record& got, const Record& expected) {
+  EXPECT_EQ(got.breaker.opened_at, expected.breaker.opened_at);
+  EXPECT_EQ(got.breaker.lease_at, expected.breaker.lease_at);
+  EXPECT_EQ(got.breaker.probe_successes, expected.breaker.probe_successes);
+  EXPECT_EQ(got.settings, expected.settings);
+  EXPECT_EQ(got.rejected_generation, expected.rejected_generation);
+  EXPECT_EQ(got.window_generation, expected.window_generation);
+  EXPECT_EQ(got.window_begin, expected.window_begin);
+  EXPECT_EQ(got.window_end, expected.window_end);
+  ASSERT_EQ(got.breaker.probes.count, expected.breaker.probes.count);
+  for (std::uint32_t i = 0; i < expected.breaker.probes.count; ++i) {
+    EXPECT_EQ(got.breaker.probes.id[i], expected.breaker.probes.id[i]) << i;
+    EXPECT_EQ(got.breaker.probes.owner[i], expected.breaker.probes.owner[i]) << i;
+  }
+}
+
+TEST(Record, OfANewBreakerComesBackFromItsWords) {
+  Record record;
+  record.window_begin = kMinRing;
+  const RecordWords words = encode(record);
+  EXPECT_EQ(words[word::opened_at], 0U) << "never opened";
+  expect_same(decoded(words), record);
+}
+
+TEST(Record, WithEveryFieldAtItsLimitComesBackFromItsWords) {
+  const Record record = full_record(1'000);
+  expect_same(decoded(encode(record)), record);
+}
+
+TEST(Record, KeepsProbesWhoseIdentitiesHaveWrapped) {
+  const Record record = full_record(kMaxProbeId - 10);
+  expect_same(decoded(encode(record)), record);
+}
+
+TEST(Record, KeepsProbesWhoseFirstIsNotTheOldest) {
+  Record record;
+  record.window_begin = kMinRing;
+  for (const std::uint64_t id : {std::uint64_t{5'000}, std::uint64_t{2}, kMaxProbeId, std::uint64_t{5'001}}) record.breaker.probes.add(id, 3);
+  expect_same(decoded(encode(record)), record);
+}
+
+TEST(Record, LeavesTheReservedWordsZero) {
+  const RecordWords words = encode(full_record(1));
+  for (const std::size_t i : {std::size_t{7}, std::size_t{8}}) EXPECT_EQ(words[i], 0U) << i;
+  for (std::size_t i = word::reserved_settings; i < word::probe_ids; ++i) EXPECT_EQ(words[i], 0U) << i;
+}
+
+TEST(Record, OfAnOpenBreakerShowsItsOpeningInThreeWords) {
+  const Record record = full_record(1);
+  rules::Breaker breaker;
+  Settings settings;
+  std::uint64_t rejected_generation = 0;
+  ASSERT_TRUE(decode_opening(encode(record), breaker, settings, rejected_generation));
+  EXPECT_EQ(breaker.opened_at, record.breaker.opened_at);
+  EXPECT_EQ(settings.cooldown_ms, record.settings.cooldown_ms);
+  EXPECT_EQ(rejected_generation, record.rejected_generation);
+}
+
+struct Impossible {
+  const char* what;
+  std::size_t word;
+  std::uint64_t value;
+};
+
+TEST(Record, RefusesEachImpossibleWordBeforeTheSettings) {
+  const std::uint64_t one = 1;
+  const std::vector<Impossible> cases{
+      {"opened beyond the last tick", word::opened_at, kMaxTick + 1},
+      {"opened at a negative tick", word::opened_at, ~std::uint64_t{0}},
+      {"a lease beyond the last tick", word::lease_at, kMaxTick + 1},
+      {"a lease at a negative tick", word::lease_at, std::uint64_t{1} << 63U},
+      {"one probe too many", word::counts, std::uint64_t{kMaxProbes + 1} << 24U},
+      {"255 probes", word::counts, 0xFFULL << 24U},
+  };
+  for (const Impossible& c : cases) {
+    RecordWords words = encode(full_record(one));
+    words[c.word] = c.value;
+    Record record;
+    EXPECT_FALSE(decode_head(words, record)) << c.what;
+  }
+}
+
+TEST(Record, RefusesEachImpossibleSetting) {
+  const auto pair = [](std::uint64_t high, std::uint64_t low) { return (high << 32U) | low; };
+  constexpr std::uint64_t kTooLong = static_cast<std::uint64_t>(kMaxDurationMs) + 1;
+  constexpr std::uint64_t kNegative = ~std::uint64_t{0};
+  const std::vector<Impossible> cases{
+      {"no failures", word::ratio, pair(0, 10)},
+      {"no window", word::ratio, pair(1, 0)},
+      {"a window below the failures", word::ratio, pair(11, 10)},
+      {"a window beyond the largest ring", word::ratio, pair(1, kMaxRing)},
+      {"a window that would overflow its capacity", word::ratio, pair(1, 0xFFFF'FFFF)},
+      {"within of nothing", word::within, 0},
+      {"within too long", word::within, kTooLong},
+      {"within negative", word::within, kNegative},
+      {"cooldown of nothing", word::cooldown, 0},
+      {"cooldown too long", word::cooldown, kTooLong},
+      {"cooldown negative", word::cooldown, kNegative},
+      {"probe timeout of nothing", word::probe_timeout, 0},
+      {"probe timeout too long", word::probe_timeout, kTooLong},
+      {"probe timeout negative", word::probe_timeout, kNegative},
+      {"no successes to close", word::probing, pair(0, 1)},
+      {"no probes", word::probing, pair(1, 0)},
+      {"more probes than a record holds", word::probing, pair(1, kMaxProbes + 1)},
+  };
+  for (const Impossible& c : cases) {
+    RecordWords words = encode(full_record(1));
+    words[c.word] = c.value;
+    Settings settings;
+    EXPECT_FALSE(decode_settings(words, settings)) << c.what;
+  }
+  EXPECT_FALSE(([] {
+    Settings settings;
+    return decode_settings(RecordWords{}, settings);
+  }())) << "zeroed memory";
+}
+
+TEST(Record, RefusesEachImpossibleOpening) {
+  const std::vector<Impossible> cases{
+      {"opened beyond the last tick", word::opened_at, kMaxTick + 1},
+      {"cooldown of nothing", word::cooldown, 0},
+      {"cooldown too long", word::cooldown, static_cast<std::uint64_t>(kMaxDurationMs) + 1},
+      {"cooldown negative", word::cooldown, ~std::uint64_t{0}},
+  };
+  for (const Impossible& c : cases) {
+    RecordWords words = encode(full_record(1));
+    words[c.word] = c.value;
+    rules::Breaker breaker;
+    Settings settings;
+    std::uint64_t rejected_generation = 0;
+    EXPECT_FALSE(decode_opening(words, breaker, settings, rejected_generation)) << c.what;
+  }
+}
+
+TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 100'000; ++round) {
+    RecordWords words{};
+    for (auto& w : words) w = random() >> (random() % 64);
+    Record record;
+    if (decode_head(words, record)) {
+      ASSERT_LE(record.breaker.probes.count, kMaxProbes);
+      ASSERT_GE(record.breaker.opened_at, rules::kNever);
+      decode_probes(words, record);
+      for (std::uint32_t i = 0; i < record.breaker.probes.count; ++i) ASSERT_LE(record.breaker.probes.id[i], kMaxProbeId);
+    }
+    Settings s;
+    if (decode_settings(words, s)) {
+      ASSERT_LE(ring_capacity(s.window), kMaxRing);
+      ASSERT_LE(static_cast<std::int64_t>(kMaxTick), std::numeric_limits<std::int64_t>::max() - s.cooldown_ms - s.within_ms);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace shmcb::core
