@@ -139,7 +139,8 @@ class FallbackStorage {
   [[nodiscard]] R tried(R result) const noexcept {
     const bool failed = result.error != Errc::ok;
     if (failed) health_->unusable_operations.fetch_add(1, std::memory_order_relaxed);
-    if (failing() != failed) health_->failing.store(failed, std::memory_order_relaxed);  // seldom: the line stays shared
+    if (failing() != failed)
+      health_->failing.store(failed, std::memory_order_relaxed);  // seldom: the line stays shared
     return result;
   }
   [[nodiscard]] bool failing() const noexcept { return health_->failing.load(std::memory_order_relaxed); }

@@ -41,7 +41,8 @@ class OutcomeWindow {
 
   void clear() noexcept { oldest_ = size_ = failures_ = 0; }
   void drop_older_than(rules::Tick at) noexcept {
-    while (size_ > 0 && entries_[oldest_].at < at) drop_oldest();
+    while (size_ > 0 && entries_[oldest_].at < at)
+      drop_oldest();
   }
   /// Requires at >= newest_or(at).
   void push(rules::Tick at, bool failure) noexcept {
@@ -119,7 +120,10 @@ class MemoryStorage {
   /// Everything behind the mutex (name and settings never change). Its functions require the lock.
   struct Shared {
     Shared(BreakerConfig config, C source)
-        : name(std::move(config.name)), settings(settings_of(config)), clock(std::move(source)), window(settings.window) {}
+        : name(std::move(config.name)),
+          settings(settings_of(config)),
+          clock(std::move(source)),
+          window(settings.window) {}
 
     /// A clock that starts below zero counts as zero: a negative tick could be taken for `rules::kNever`.
     [[nodiscard]] rules::Tick now() const noexcept {

@@ -52,11 +52,9 @@ ForkList& fork_list() {
   return *list;
 }
 
-/// State and start time of a pid, from /proc/PID/stat; false: it is not there.
-bool read_stat(std::uint32_t pid, char& state, std::uint64_t& start_time) noexcept {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%u/stat", pid);
-  const Fd fd{::open(path.data(), O_RDONLY | O_CLOEXEC)};
+/// State and start time of a process, from its /proc/PID/stat; false: it is not there.
+bool read_stat(const char* path, char& state, std::uint64_t& start_time) noexcept {
+  const Fd fd{::open(path, O_RDONLY | O_CLOEXEC)};
   std::array<char, 1024> text{};
   if (!fd) return false;
   const ssize_t bytes = ::read(fd.get(), text.data(), text.size() - 1);
@@ -91,14 +89,17 @@ ProcessSeen describe_self() noexcept {
   struct stat ns {};
   if (::stat("/proc/self/ns/pid", &ns) == 0) self.pid_namespace = static_cast<std::uint32_t>(ns.st_ino);
   char state = 0;
-  (void)read_stat(self.pid, state, self.start_time);
+  // Not by the pid: where /proc is another pid namespace's, that is a stranger.
+  (void)read_stat("/proc/self/stat", state, self.start_time);
   return self;
 }
 
 bool same_process_lives(const ProcessSeen& seen) noexcept {
   char state = 0;
   std::uint64_t start_time = 0;
-  return read_stat(seen.pid, state, start_time) && state != 'Z' && state != 'X' && start_time == seen.start_time;
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%u/stat", seen.pid);
+  return read_stat(path.data(), state, start_time) && state != 'Z' && state != 'X' && start_time == seen.start_time;
 }
 
 bool is_locked(int fd, std::uint16_t number) noexcept {
@@ -110,8 +111,15 @@ bool is_locked(int fd, std::uint16_t number) noexcept {
 Participants::Participants(Fd fd, FileIdentity identity, std::string path, const View& view) noexcept
     : fd_(fd.release()), fd_process_(core::current_process()), identity_(identity), path_(std::move(path)), view_(&view) {
   ForkList& list = fork_list();
-  const std::lock_guard guard(list.mutex);
+  const std::lock_guard guard(list.mutex);  // no fork until the descriptor is known to the handlers
   list.tables.push_back(this);
+  // The segment is mapped from the descriptor that came in, and a mapping keeps its open file and the locks of it, in forked
+  // children too: a dead parent would count as alive as long as they live. So the lock gets an open file of its own.
+  const int mapped = fd_.load(std::memory_order_relaxed);  // relaxed: nobody else has this object yet
+  const int fresh = open_again(mapped);
+  if (fresh < 0) return;  // neither /proc nor the name: better that lock than none
+  ::close(mapped);
+  fd_.store(fresh, std::memory_order_relaxed);  // relaxed: as above
 }
 
 Participants::~Participants() {
@@ -131,20 +139,26 @@ void Participants::reopen_in_child() noexcept {
   fd_process_.store(core::current_process(), std::memory_order_relaxed);
 }
 
-/// Replaces the descriptor by one with an open file of its own. The old one is closed in any case.
-bool Participants::reopen() noexcept {
-  const int old = fd_.load(std::memory_order_relaxed);
-  const bool ours = old >= 0 && identity_of(old) == identity_;
+/// Another open file of the segment, from a descriptor of it or -1; -1: not to be had.
+int Participants::open_again(int ours) const noexcept {
   std::array<char, 64> link{};
-  std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", old);
-  int fresh = ours ? ::open(link.data(), O_RDWR | O_CLOEXEC) : -1;
+  std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", ours);
+  int fresh = ours >= 0 ? ::open(link.data(), O_RDWR | O_CLOEXEC) : -1;
   // Without /proc, or when the descriptor is gone: by its name, if that still leads there.
   if (fresh < 0) fresh = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fresh >= 0 && !(identity_of(fresh) == identity_)) {
     ::close(fresh);
     fresh = -1;
   }
-  if (ours) ::close(old);
+  return fresh;
+}
+
+/// Replaces the descriptor by one with an open file of its own. The old one is closed in any case.
+bool Participants::reopen() noexcept {
+  int old = fd_.load(std::memory_order_relaxed);
+  if (old >= 0 && !(identity_of(old) == identity_)) old = -1;  // closed, and perhaps somebody else's by now
+  const int fresh = open_again(old);
+  if (old >= 0) ::close(old);
   fd_.store(fresh, std::memory_order_relaxed);
   return fresh >= 0;
 }
@@ -156,12 +170,17 @@ bool Participants::own_descriptor() noexcept {
 
 bool Participants::renew(core::Presence& presence) noexcept {
   constexpr int kPatience = 10'000;  // arbitrary: an acquire takes microseconds; a signal handler that interrupted it waits in vain
-  for (int i = 0; renewing_.exchange(true, std::memory_order_acquire); ++i) {  // sync: renewing
-    if (i == kPatience) return false;
+  const std::uint64_t self = core::current_process();
+  std::uint64_t found = 0;
+  // sync: renewing. What a parent was doing when it forked this child is not going on here.
+  for (int i = 0; !renewing_.compare_exchange_strong(found, self, std::memory_order_acquire, std::memory_order_relaxed);) {
+    if (found != self) continue;
+    if (++i == kPatience) return false;
+    found = 0;
     ::sched_yield();
   }
   const bool done = presence.current() || acquire(presence);
-  renewing_.store(false, std::memory_order_release);  // sync: renewing
+  renewing_.store(0, std::memory_order_release);  // sync: renewing
   return done;
 }
 
@@ -234,6 +253,7 @@ bool Participants::is_dead(const core::Presence& presence, std::uint16_t number,
   if (entry == nullptr) return number <= kHighestNumber && !is_locked(fd_.load(std::memory_order_relaxed), number);
   if (Env::load(entry->incarnation, Env::acquire) != incarnation) return true;  // sync: incarnation
   if (is_locked(fd_.load(std::memory_order_relaxed), number)) return false;
+  if (Env::load(entry->process, Env::relaxed) == 0) return true;  // relaxed: left in order, before it let go of the lock
   const ProcessSeen last = read_entry(*entry);
   return last.pid_namespace != describe_self().pid_namespace || !same_process_lives(last);
 }

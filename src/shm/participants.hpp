@@ -39,11 +39,12 @@ class Participants final : public core::Presence::Kernel {
   [[nodiscard]] bool lock(std::uint16_t number) noexcept;
   void unlock(std::uint16_t number) noexcept;
   [[nodiscard]] bool own_descriptor() noexcept;
+  [[nodiscard]] int open_again(int ours) const noexcept;
   [[nodiscard]] bool reopen() noexcept;
 
   std::atomic<int> fd_;
   std::atomic<std::uint64_t> fd_process_;  ///< the process that opened the descriptor
-  std::atomic<bool> renewing_{false};
+  std::atomic<std::uint64_t> renewing_{0};  ///< the process in which a thread is renewing; a parent's is nobody's business
   FileIdentity identity_;
   std::string path_;
   const View* view_;

@@ -28,6 +28,7 @@ namespace {
 constexpr std::size_t kMaxSegmentName = 200;  // with the prefix and a private suffix it stays below NAME_MAX
 constexpr std::string_view kPrefix = "shmcb.";
 constexpr std::string_view kPrivatePrefix = "shmcb-new.";
+constexpr std::int64_t kLatestEpochUs = std::int64_t{1} << 60U;  // what is added to it does not overflow
 constexpr int kAttempts = 100;  // arbitrary: how often a name may change under an attach before it gives up
 
 std::string hex(std::uint64_t value) {
@@ -59,6 +60,7 @@ Error from_open(const SegmentOptions& options, int error) {
       if (::stat(options.directory.c_str(), &directory) != 0) {
         return {Errc::system, segment(options) + ": the directory " + options.directory + " does not exist"};
       }
+      if (!S_ISDIR(directory.st_mode)) return {Errc::system, segment(options) + ": " + options.directory + " is not a directory"};
       return {Errc::segment_not_found, segment(options) + " does not exist (" + path_of(options) + ")"};
     }
     case EACCES:
@@ -206,6 +208,9 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
   if (h.ring_slots < core::kMinRing || h.ring_slots > core::low_bits(40)) {
     return refuse(Errc::corrupt, "number of ring slots", std::to_string(h.ring_slots), "16 to 2^40");
   }
+  if (h.epoch_us < 0 || h.epoch_us > kLatestEpochUs) {
+    return refuse(Errc::corrupt, "epoch", std::to_string(h.epoch_us), "0 to 2^60");
+  }
   geometry = core::geometry_of(h.breakers, h.participants, h.ring_slots);
   const core::Geometry claimed{.breakers = h.breakers, .records = h.records, .participants = h.participants,
                                .index_slots = h.index_slots, .ring_slots = h.ring_slots,
@@ -257,6 +262,10 @@ Error check_create_options(const SegmentOptions& options, core::Geometry& geomet
   const std::uint64_t slots = options.ring_slots != 0 ? options.ring_slots : std::uint64_t{options.breakers} * core::kMinRing;
   if (slots < core::kMinRing || slots > std::uint64_t{1} << 36U) {
     return refuse("ring_slots", std::to_string(slots), "from " + std::to_string(core::kMinRing) + " to 2^36");
+  }
+  if (options.epoch) {
+    const std::int64_t epoch_us = options.epoch->time_since_epoch().count();
+    if (epoch_us < 0 || epoch_us > kLatestEpochUs) return refuse("epoch", std::to_string(epoch_us) + " us", "from 0 to 2^60 us");
   }
   geometry = core::geometry_of(options.breakers, options.participants, (slots + core::kMinRing - 1) / core::kMinRing * core::kMinRing);
 

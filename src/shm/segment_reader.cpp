@@ -230,10 +230,7 @@ class Decoder {
  public:
   Decoder(const View& view, Instant epoch, Instant now) noexcept : view_(&view), processes_(view) {
     constexpr std::int64_t kLatestUs = static_cast<std::int64_t>(core::kMaxTick) * 1'000;
-    const std::int64_t now_us = now.time_since_epoch().count();
-    const std::int64_t epoch_us = epoch.time_since_epoch().count();  // any number: it comes from the header
-    if (__builtin_sub_overflow(now_us, epoch_us, &now_us_)) now_us_ = epoch_us < 0 ? kLatestUs : 0;
-    now_us_ = std::clamp<std::int64_t>(now_us_, 0, kLatestUs);
+    now_us_ = std::clamp<std::int64_t>((now - epoch).count(), 0, kLatestUs);
   }
 
   /// `hint_after`: where the ring's hint stood after the ring had been copied; the copy's tail is somewhere in between.

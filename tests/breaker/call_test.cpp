@@ -13,6 +13,7 @@
 
 #include "breaker/scripted_storage.hpp"
 #include "shmcb/circuit_breaker.hpp"
+#include "shmcb/memory_storage.hpp"
 
 namespace shmcb {
 namespace {
@@ -304,6 +305,22 @@ TEST_F(Call, WorksOnABreakerThatAFactoryMade) {
   auto made = made_by_a_factory(storage);
   static_assert(!std::is_move_constructible_v<decltype(made)> && !std::is_copy_constructible_v<decltype(made)>);
   EXPECT_EQ(made.call([] { return 1; }), 1);
+}
+
+TEST(CallTime, IsThatOfTheCallbacksEndAndNotOfTheFallbacks) {
+  FakeClock clock;
+  const Instant start = clock.now();
+  CircuitBreaker breaker{
+      MemoryStorage<FakeClock>::open({.name = "time", .failure_threshold = {.failures = 1, .window = 1}}, clock)
+          .value(),
+      kEveryException};
+  breaker.call(
+      [&] {
+        clock.advance(Millis{5});
+        throw std::runtime_error("down");
+      },
+      [&] { clock.advance(Millis{100}); });
+  EXPECT_EQ(breaker.metrics().opened_at, start + Millis{5});
 }
 
 }  // namespace

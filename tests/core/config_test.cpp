@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/config.hpp"
 
-#include <gtest/gtest.h>
-
 #include <limits>
 #include <string>
 #include <string_view>
+
+#include <gtest/gtest.h>
 
 namespace shmcb {
 namespace {
 
 constexpr std::size_t kNameLimit = 128;  // that of shared memory
 
-BreakerConfig good() { return {.name = "payments"}; }
+BreakerConfig good() {
+  return {.name = "payments"};
+}
 
 /// The message with which a good configuration is refused after `change`; empty where it is accepted.
 template <class Change>
@@ -28,9 +30,13 @@ std::string refusal_of_name(std::string_view name) {
   return refusal([name](BreakerConfig& c) { c.name = name; });
 }
 
-TEST(Config, AcceptsItsDefaultsWithAName) { EXPECT_EQ(refusal([](BreakerConfig&) {}), ""); }
+TEST(Config, AcceptsItsDefaultsWithAName) {
+  EXPECT_EQ(refusal([](BreakerConfig&) {}), "");
+}
 
-TEST(Config, HasNoDefaultName) { EXPECT_EQ(check({}).message, "name is empty; it must be at least one of [A-Za-z0-9_.:-]"); }
+TEST(Config, HasNoDefaultName) {
+  EXPECT_EQ(check({}).message, "name is empty; it must be at least one of [A-Za-z0-9_.:-]");
+}
 
 TEST(Config, AcceptsEveryAllowedCharacterInAName) {
   EXPECT_EQ(refusal_of_name("ABCXYZabcxyz0123456789_.:-"), "");
@@ -40,9 +46,8 @@ TEST(Config, AcceptsEveryAllowedCharacterInAName) {
 TEST(Config, RefusesEveryOtherByteAnywhereInAName) {
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
-    const bool allowed =
-        std::string_view{"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-"}.find(c) !=
-        std::string_view::npos;
+    const bool allowed = std::string_view{"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:-"}.find(
+                             c) != std::string_view::npos;
     const std::string one(1, c);
     for (const std::string& name : {one, "a" + one, one + "a", "a" + one + "a"}) {
       EXPECT_EQ(refusal_of_name(name).empty(), allowed) << "byte " << byte;
@@ -60,7 +65,8 @@ TEST(Config, RefusesANulInAName) {
 }
 
 TEST(Config, ShowsAStrangeNameWithoutItsControlCharactersAndQuotes) {
-  EXPECT_EQ(refusal_of_name("\x1b[31m'\\\xff"), "name is '\\x1b[31m\\x27\\x5c\\xff'; it must be of [A-Za-z0-9_.:-] only");
+  EXPECT_EQ(refusal_of_name("\x1b[31m'\\\xff"),
+            "name is '\\x1b[31m\\x27\\x5c\\xff'; it must be of [A-Za-z0-9_.:-] only");
 }
 
 TEST(Config, RefusesANameBeyondTheLimitOfTheStorage) {
@@ -140,11 +146,16 @@ TEST(Settings, NameEachFieldThatDiffers) {
   here.cooldown_ms = 5'000;
   here.probe_limit = 3;
   EXPECT_EQ(differences(there, here), "cooldown (30000 ms there, 5000 ms here), probe_limit (1 there, 3 here)");
-  here = {.failures = 1, .window = 2, .within_ms = 3, .cooldown_ms = 4, .probe_timeout_ms = 5, .success_threshold = 6,
+  here = {.failures = 1,
+          .window = 2,
+          .within_ms = 3,
+          .cooldown_ms = 4,
+          .probe_timeout_ms = 5,
+          .success_threshold = 6,
           .probe_limit = 7};
-  for (const char* field : {"failure_threshold.failures (5 ", "failure_threshold.window (10 ",
-                            "failure_threshold.within (60000 ms ", "cooldown (", "probe_timeout (30000 ms ",
-                            "success_threshold (1 ", "probe_limit ("}) {
+  for (const char* field :
+       {"failure_threshold.failures (5 ", "failure_threshold.window (10 ", "failure_threshold.within (60000 ms ",
+        "cooldown (", "probe_timeout (30000 ms ", "success_threshold (1 ", "probe_limit ("}) {
     EXPECT_NE(differences(there, here).find(field), std::string::npos) << field;
   }
 }

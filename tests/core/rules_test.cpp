@@ -2,11 +2,11 @@
 // Every row of the contract on the pure functions. The window is the storages' own; see the conformance suite.
 #include "shmcb/core/rules.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <cstdint>
 #include <set>
+
+#include <gtest/gtest.h>
 
 namespace shmcb::rules {
 namespace {
@@ -21,11 +21,16 @@ constexpr Settings kSettings{.failures = 3,
                              .success_threshold = 2,
                              .probe_limit = 2};
 
-Breaker closed_breaker() { return {.opened_at = 1000}; }
-Breaker open_at(Tick at) { return {.state = open, .opened_at = at}; }
+Breaker closed_breaker() {
+  return {.opened_at = 1000};
+}
+Breaker open_at(Tick at) {
+  return {.state = open, .opened_at = at};
+}
 Breaker half_open_at(Tick lease, std::initializer_list<std::uint64_t> probes = {}) {
   Breaker breaker{.state = half_open, .opened_at = 1000, .lease_at = lease};
-  for (const std::uint64_t probe : probes) breaker.probes.add(probe, 0);
+  for (const std::uint64_t probe : probes)
+    breaker.probes.add(probe, 0);
   return breaker;
 }
 std::set<std::uint64_t> out(const Breaker& breaker) {
@@ -332,14 +337,16 @@ TEST(Rules, ForceIsNoEarlierThanWhatTheBreakerHasSeen) {
 
 TEST(Probes, AreTakenOutByIdentityWithTheirHolders) {
   Probes probes;
-  for (std::uint16_t i = 1; i <= kMaxProbes; ++i) probes.add(i, static_cast<std::uint16_t>(100 + i));
+  for (std::uint16_t i = 1; i <= kMaxProbes; ++i)
+    probes.add(i, static_cast<std::uint16_t>(100 + i));
   probes.remove(1);
   probes.remove(17);
   probes.remove(99);
   EXPECT_EQ(probes.count, kMaxProbes - 2);
   EXPECT_FALSE(probes.contains(1));
   EXPECT_FALSE(probes.contains(17));
-  for (std::uint32_t i = 0; i < probes.count; ++i) EXPECT_EQ(probes.owner[i], 100 + probes.id[i]);
+  for (std::uint32_t i = 0; i < probes.count; ++i)
+    EXPECT_EQ(probes.owner[i], 100 + probes.id[i]);
   probes.clear();
   EXPECT_FALSE(probes.contains(2));
 }

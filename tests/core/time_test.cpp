@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/time.hpp"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <concepts>
 #include <type_traits>
+
+#include <gtest/gtest.h>
 
 #include "shmcb/config.hpp"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/types.hpp"
 
-#include <gtest/gtest.h>
-
 #include <set>
 #include <string>
 #include <type_traits>
+
+#include <gtest/gtest.h>
 
 #include "shmcb/error.hpp"
 #include "shmcb/failure.hpp"
@@ -56,7 +56,9 @@ TEST(Errc, HasADistinctNameForEveryCode) {
   EXPECT_FALSE(names.contains("unknown"));
 }
 
-TEST(Token, OfNoAttemptIsARejectedOne) { EXPECT_EQ(Token{}.admission, Admission::rejected); }
+TEST(Token, OfNoAttemptIsARejectedOne) {
+  EXPECT_EQ(Token{}.admission, Admission::rejected);
+}
 
 TEST(Result, HoldsAValueOrAnError) {
   const Result<int> seven = 7;

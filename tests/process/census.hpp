@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "shmcb/core/registry.hpp"
 #include "shmcb/segment.hpp"
+#include "shmcb/storage.hpp"
 
 namespace shmcb::test {
 
@@ -104,6 +106,36 @@ inline void expect_ring_unbroken(const Segment& segment, std::uint32_t breaker) 
     EXPECT_LE(before.time_us(), entry.time_us()) << "position " << p;
     EXPECT_FALSE(before.trip()) << "position " << p << " stands behind a flagged entry";
   }
+}
+
+/// Finds that a breaker can still be led into each of its states, whatever state it is in. `advance(Millis)` moves its clock.
+template <Storage S, class Advance>
+void expect_every_state_can_be_left(S& breaker, Advance advance) {
+  const Settings settings = breaker.settings();
+  const auto close = [&] {
+    for (std::uint32_t round = 0; round < settings.success_threshold + 4; ++round) {
+      if (breaker.peek().state == CircuitState::closed) return;
+      advance(std::max(Millis{settings.cooldown_ms}, Millis{settings.probe_timeout_ms}));
+      const AdmitResult probe = breaker.admit();
+      ASSERT_EQ(probe.error, Errc::ok);
+      ASSERT_EQ(probe.admission, Admission::probe) << "cooldown and lease are over";
+      ASSERT_EQ(breaker.record_outcome(probe.token, Outcome::success).status, RecordStatus::counted);
+    }
+    ADD_FAILURE() << "successful probes do not close the breaker";
+  };
+  const auto open = [&] {
+    const AdmitResult allowed = breaker.admit();
+    ASSERT_EQ(allowed.admission, Admission::allowed);
+    for (std::uint32_t i = 0; i < settings.failures && breaker.peek().state == CircuitState::closed; ++i) {
+      ASSERT_EQ(breaker.record_outcome(allowed.token, Outcome::failure).error, Errc::ok);
+    }
+    ASSERT_EQ(breaker.peek().state, CircuitState::open) << "failures do not open the breaker";
+    ASSERT_EQ(breaker.admit().admission, Admission::rejected);
+  };
+  close();
+  open();
+  close();
+  open();
 }
 
 }  // namespace shmcb::test

@@ -23,6 +23,10 @@
 
 namespace shmcb::test {
 
+inline void expect_every_state_can_be_left(ScriptRunner<ShmStorage<FakeClock>>& runner) {
+  expect_every_state_can_be_left(runner.storage(), [&runner](Millis by) { runner.clock().advance(by); });
+}
+
 /// What an operation under test came back with, for the parent to read.
 struct VictimAnswer {
   bool done = false;
@@ -126,35 +130,5 @@ class Stage {
   ScriptRunner<ShmStorage<FakeClock>> runner_;
   SharedArea<VictimAnswer> answer_;
 };
-
-/// Finds that `runner`'s breaker can still be led into each of its states, whatever state it is in.
-inline void expect_every_state_can_be_left(ScriptRunner<ShmStorage<FakeClock>>& runner) {
-  ShmStorage<FakeClock>& breaker = runner.storage();
-  const Settings settings = breaker.settings();
-  const auto close = [&] {
-    for (std::uint32_t round = 0; round < settings.success_threshold + 4; ++round) {
-      if (breaker.peek().state == CircuitState::closed) return;
-      runner.clock().advance(std::max(Millis{settings.cooldown_ms}, Millis{settings.probe_timeout_ms}));
-      const AdmitResult probe = breaker.admit();
-      ASSERT_EQ(probe.error, Errc::ok);
-      ASSERT_EQ(probe.admission, Admission::probe) << "cooldown and lease are over";
-      ASSERT_EQ(breaker.record_outcome(probe.token, Outcome::success).status, RecordStatus::counted);
-    }
-    ADD_FAILURE() << "successful probes do not close the breaker";
-  };
-  const auto open = [&] {
-    const AdmitResult allowed = breaker.admit();
-    ASSERT_EQ(allowed.admission, Admission::allowed);
-    for (std::uint32_t i = 0; i < settings.failures && breaker.peek().state == CircuitState::closed; ++i) {
-      ASSERT_EQ(breaker.record_outcome(allowed.token, Outcome::failure).error, Errc::ok);
-    }
-    ASSERT_EQ(breaker.peek().state, CircuitState::open) << "failures do not open the breaker";
-    ASSERT_EQ(breaker.admit().admission, Admission::rejected);
-  };
-  close();
-  open();
-  close();
-  open();
-}
 
 }  // namespace shmcb::test

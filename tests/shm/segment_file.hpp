@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -28,7 +29,8 @@ namespace shmcb::test {
 /// Mode, size and owner of what lies at a path, not following links; all zero: nothing.
 [[nodiscard]] inline struct stat status_of(const std::string& path) {
   struct stat info {};
-  return ::lstat(path.c_str(), &info) == 0 ? info : (struct stat){};
+  if (::lstat(path.c_str(), &info) != 0) info = {};
+  return info;
 }
 
 inline void write_bytes(const std::string& path, std::uint64_t offset, const void* bytes, std::size_t count) {

@@ -7,8 +7,6 @@
 //   INSTANTIATE_TYPED_TEST_SUITE_P(My, StorageConformance, MyFactory);
 #pragma once
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -20,6 +18,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "common/trace.hpp"
 #include "common/trace_runner.hpp"
@@ -129,11 +129,17 @@ TYPED_TEST_SUITE_P(StorageConformance);
 
 // The recorded traces.
 
-TYPED_TEST_P(StorageConformance, AnswersTheAgreedTraces) { expect_traces_hold<TypeParam>("agreed.jsonl"); }
+TYPED_TEST_P(StorageConformance, AnswersTheAgreedTraces) {
+  expect_traces_hold<TypeParam>("agreed.jsonl");
+}
 
-TYPED_TEST_P(StorageConformance, AnswersTheStrictTraces) { expect_traces_hold<TypeParam>("strict.jsonl"); }
+TYPED_TEST_P(StorageConformance, AnswersTheStrictTraces) {
+  expect_traces_hold<TypeParam>("strict.jsonl");
+}
 
-TYPED_TEST_P(StorageConformance, AnswersTheTracesWithInstantsOutOfOrder) { expect_traces_hold<TypeParam>("clock.jsonl"); }
+TYPED_TEST_P(StorageConformance, AnswersTheTracesWithInstantsOutOfOrder) {
+  expect_traces_hold<TypeParam>("clock.jsonl");
+}
 
 TYPED_TEST_P(StorageConformance, FloorsEveryInstantToTheMillisecond) {
   for (const char* file : {"agreed.jsonl", "strict.jsonl", "clock.jsonl"}) {
@@ -160,9 +166,11 @@ TYPED_TEST_P(StorageConformance, RefusesEveryBadNumberByName) {
     change(config);
     TypeParam factory;
     const auto result = factory.open(config, FakeClock{});
-    return result ? std::string{"accepted"} : std::string{to_string(result.error().code)} + ": " + result.error().message;
+    return result ? std::string{"accepted"}
+                  : std::string{to_string(result.error().code)} + ": " + result.error().message;
   };
-  EXPECT_EQ(refusal([](auto& c) { c.name = "a b"; }), "invalid_config: name is 'a b'; it must be of [A-Za-z0-9_.:-] only");
+  EXPECT_EQ(refusal([](auto& c) { c.name = "a b"; }),
+            "invalid_config: name is 'a b'; it must be of [A-Za-z0-9_.:-] only");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.failures = 0; }),
             "invalid_config: failure_threshold.failures is 0; it must be at least 1");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.window = 1; }),
@@ -378,7 +386,8 @@ TYPED_TEST_P(StorageConformance, VoidsAProbeThatAForcedStateOvertook) {
 
 TYPED_TEST_P(StorageConformance, KeepsIgnoredOutcomesOutOfTheWindow) {
   Subject<TypeParam> s;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(s.call(i, Outcome::ignored).status, RecordStatus::ignored);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(s.call(i, Outcome::ignored).status, RecordStatus::ignored);
   EXPECT_EQ(s.shown(), "closed -/0/0/0");
 }
 
@@ -399,7 +408,8 @@ TYPED_TEST_P(StorageConformance, OpensWithTheFailureThatCompletesTheThreshold) {
 TYPED_TEST_P(StorageConformance, KeepsTheNewestOutcomesOnly) {
   Subject<TypeParam> s;
   s.call(0, Outcome::failure);
-  for (int i = 0; i < 3; ++i) s.call(0, Outcome::success);
+  for (int i = 0; i < 3; ++i)
+    s.call(0, Outcome::success);
   EXPECT_EQ(s.shown(), "closed -/3/1/0");
   s.call(0, Outcome::success);  // in one instant the order of recording decides
   EXPECT_EQ(s.shown(), "closed -/4/0/0");
@@ -641,7 +651,8 @@ TYPED_TEST_P(StorageConformance, PeeksAtTheStateAndTheCooldownThatIsLeft) {
 
 TYPED_TEST_P(StorageConformance, ForcesEachStateWithItsReasonAndEverythingReset) {
   using enum CircuitState;
-  const std::array expected{std::pair{closed, "open>closed forced-closed 9"}, std::pair{half_open, "open>half-open forced-half-open 9"}};
+  const std::array expected{std::pair{closed, "open>closed forced-closed 9"},
+                            std::pair{half_open, "open>half-open forced-half-open 9"}};
   for (const auto& [state, transition] : expected) {
     Subject<TypeParam> s;
     s.open_by_failures(0);
@@ -792,6 +803,26 @@ TYPED_TEST_P(StorageConformance, OpensOnceForFailuresOfManyThreads) {
 }
 
 REGISTER_TYPED_TEST_SUITE_P(
-    StorageConformance, AnswersTheAgreedTraces, AnswersTheStrictTraces, AnswersTheTracesWithInstantsOutOfOrder, FloorsEveryInstantToTheMillisecond, IsClosedAndEmptyWhenFresh, KnowsItsNameAndNumbers, RefusesEveryBadNumberByName, TakesTheCooldownAsProbeTimeoutWhereNoneIsGiven, AllowsInClosedAndWritesNothing, RejectsInOpenUntilTheCooldownIsOver, BecomesHalfOpenExactlyAtTheEndOfTheCooldown, RejectsInAFullHalfOpenForOneProbeTimeout, ReclaimsAllProbesWhenTheirOneLeaseIsOver, StartsTheLeaseAnewWhenNoProbeIsOut, KeepsTheLeaseWhileAProbeIsOut, CountsAnInstantBeforeOpenedAtAsOpenedAt, CountsAnInstantBeforeTheLeaseAsItsStart, RecordsNothingOfARejectedAttempt, CountsAnAllowedAttemptAsOftenAsItIsRecorded, CountsAProbeOnce, TellsProbesOfOneInstantApart, VoidsAProbeOfAnEarlierHalfOpen, VoidsAProbeThatAForcedStateOvertook, KeepsIgnoredOutcomesOutOfTheWindow, OpensWithTheFailureThatCompletesTheThreshold, KeepsTheNewestOutcomesOnly, KeepsAnOutcomeThatIsExactlyWithinOld, DoesNotOpenForFailuresThatAreTooOld, CountsAnOutcomeBeforeTheNewestAsSimultaneous, CountsAnOutcomeBeforeOpenedAtAsOpenedAt, DoesNotDateANewPeriodByTheOutcomesOfTheOldOne, DropsAnOutcomeOfAnEarlierClosedPeriod, DropsAnOutcomeThatAForcedClosedOvertook, DropsAnAllowedOutcomeInOpenAndHalfOpen, ClosesAtTheSuccessThresholdWithAnEmptyWindow, ReopensWithAFailedProbeAndKeepsCountingRejections, ForgetsProbeSuccessesWhenItReopens, VoidsTheSiblingsOfAFailedProbe, FreesTheSlotOfAnIgnoredProbeAndNothingElse, ReopensWithAFailedSiblingAfterItClosed, DoesNothingForASuccessfulSiblingAfterItClosed, KeepsTheClosedPeriodWhenASiblingReports, VoidsASiblingThatAnotherOutageOvertook, StartsRejectionsFromZeroWithEveryOutage, ShowsWithoutPruningOrTransition, PeeksAtTheStateAndTheCooldownThatIsLeft, ForcesEachStateWithItsReasonAndEverythingReset, ResetsWithoutATransitionWhenTheStateIsInEffectAlready, CountsAForcedOpenFromItsOwnInstant, ForcesNoEarlierThanItOpened, WorksWithTheLongestDurations, NeverHasMoreProbesOutThanTheLimit, ReportsEachTransitionToOneThreadOnly, LosesNoOutcomeOfAnyThread, OpensOnceForFailuresOfManyThreads);
+    StorageConformance, AnswersTheAgreedTraces, AnswersTheStrictTraces, AnswersTheTracesWithInstantsOutOfOrder,
+    FloorsEveryInstantToTheMillisecond, IsClosedAndEmptyWhenFresh, KnowsItsNameAndNumbers, RefusesEveryBadNumberByName,
+    TakesTheCooldownAsProbeTimeoutWhereNoneIsGiven, AllowsInClosedAndWritesNothing, RejectsInOpenUntilTheCooldownIsOver,
+    BecomesHalfOpenExactlyAtTheEndOfTheCooldown, RejectsInAFullHalfOpenForOneProbeTimeout,
+    ReclaimsAllProbesWhenTheirOneLeaseIsOver, StartsTheLeaseAnewWhenNoProbeIsOut, KeepsTheLeaseWhileAProbeIsOut,
+    CountsAnInstantBeforeOpenedAtAsOpenedAt, CountsAnInstantBeforeTheLeaseAsItsStart, RecordsNothingOfARejectedAttempt,
+    CountsAnAllowedAttemptAsOftenAsItIsRecorded, CountsAProbeOnce, TellsProbesOfOneInstantApart,
+    VoidsAProbeOfAnEarlierHalfOpen, VoidsAProbeThatAForcedStateOvertook, KeepsIgnoredOutcomesOutOfTheWindow,
+    OpensWithTheFailureThatCompletesTheThreshold, KeepsTheNewestOutcomesOnly, KeepsAnOutcomeThatIsExactlyWithinOld,
+    DoesNotOpenForFailuresThatAreTooOld, CountsAnOutcomeBeforeTheNewestAsSimultaneous,
+    CountsAnOutcomeBeforeOpenedAtAsOpenedAt, DoesNotDateANewPeriodByTheOutcomesOfTheOldOne,
+    DropsAnOutcomeOfAnEarlierClosedPeriod, DropsAnOutcomeThatAForcedClosedOvertook,
+    DropsAnAllowedOutcomeInOpenAndHalfOpen, ClosesAtTheSuccessThresholdWithAnEmptyWindow,
+    ReopensWithAFailedProbeAndKeepsCountingRejections, ForgetsProbeSuccessesWhenItReopens,
+    VoidsTheSiblingsOfAFailedProbe, FreesTheSlotOfAnIgnoredProbeAndNothingElse, ReopensWithAFailedSiblingAfterItClosed,
+    DoesNothingForASuccessfulSiblingAfterItClosed, KeepsTheClosedPeriodWhenASiblingReports,
+    VoidsASiblingThatAnotherOutageOvertook, StartsRejectionsFromZeroWithEveryOutage, ShowsWithoutPruningOrTransition,
+    PeeksAtTheStateAndTheCooldownThatIsLeft, ForcesEachStateWithItsReasonAndEverythingReset,
+    ResetsWithoutATransitionWhenTheStateIsInEffectAlready, CountsAForcedOpenFromItsOwnInstant,
+    ForcesNoEarlierThanItOpened, WorksWithTheLongestDurations, NeverHasMoreProbesOutThanTheLimit,
+    ReportsEachTransitionToOneThreadOnly, LosesNoOutcomeOfAnyThread, OpensOnceForFailuresOfManyThreads);
 
 }  // namespace shmcb::test

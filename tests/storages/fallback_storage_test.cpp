@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/fallback_storage.hpp"
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 #include "conformance_suite.hpp"
 #include "shmcb/failure.hpp"
@@ -20,7 +20,9 @@ namespace {
 
 using Memory = MemoryStorage<FakeClock>;
 
-Memory open_memory(const FakeClock& clock = FakeClock{}) { return Memory::open(conformance_config(), clock).value(); }
+Memory open_memory(const FakeClock& clock = FakeClock{}) {
+  return Memory::open(conformance_config(), clock).value();
+}
 
 /// A working storage until it is told to fail. Copies share the switch.
 class Switchable {
@@ -244,8 +246,8 @@ TEST(FallbackStorage, NestsWithoutMixingUpItsTokens) {
   Switchable first{open_memory(clock)};
   Switchable second{open_memory(clock)};
   Memory third = open_memory(clock);
-  FallbackStorage outer{Result<Switchable>{first}, FallbackStorage{Result<Switchable>{second}, third, OnUnusable::local},
-                        OnUnusable::local};
+  FallbackStorage outer{Result<Switchable>{first},
+                        FallbackStorage{Result<Switchable>{second}, third, OnUnusable::local}, OnUnusable::local};
   static_assert(Storage<decltype(outer)>);
   std::array<Token, 3> tokens{};
   tokens[0] = outer.admit().token;
@@ -300,7 +302,8 @@ TEST(FallbackStorage, CountsUnusableOperationsOfAllThreads) {
   EXPECT_LE(parts.storage.unusable_operations(), kThreads * kEach);
   const auto before = parts.storage.unusable_operations();
   run_threads(kThreads, [&](std::size_t) {
-    for (int i = 0; i < kEach; ++i) (void)parts.storage.admit();
+    for (int i = 0; i < kEach; ++i)
+      (void)parts.storage.admit();
   });
   EXPECT_EQ(parts.storage.unusable_operations(), before + kThreads * kEach);
 }

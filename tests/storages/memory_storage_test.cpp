@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/memory_storage.hpp"
 
-#include <gtest/gtest.h>
-
 #include <chrono>
 #include <memory>
 #include <string>
+
+#include <gtest/gtest.h>
 
 #include "conformance_suite.hpp"
 #include "shmcb/failure.hpp"
@@ -43,7 +43,9 @@ TEST(MemoryStorage, CopiesShareTheState) {
   EXPECT_EQ(one.snapshot().record.rejected, 1U);
 }
 
-TEST(MemoryStorage, IsNeverDegraded) { EXPECT_FALSE(open().degraded()); }
+TEST(MemoryStorage, IsNeverDegraded) {
+  EXPECT_FALSE(open().degraded());
+}
 
 TEST(MemoryStorage, TwoOfOneNameShareNothing) {
   auto one = open();

@@ -188,6 +188,13 @@ template <class Work>
   return fork_child(std::move(work)).wait(watchdog);
 }
 
+/// Runs `work` in a child and expects that it ends by itself, with 0, and that nothing fails in it.
+template <class Work>
+void expect_success_in_child(Work work, Watchdog watchdog = kWatchdog) {
+  const Ended ended = run_in_child(std::move(work), watchdog);
+  EXPECT_EQ(ended, exited(0)) << "a child process";
+}
+
 /// A T in memory that this process shares with the children it forks from now on. T needs no destructor.
 template <class T>
 class SharedArea {

@@ -2,7 +2,6 @@
 #include "support/run_program.hpp"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,10 +11,14 @@
 #include <cstddef>
 #include <system_error>
 
+#include <spawn.h>
+
 namespace shmcb::test {
 namespace {
 
-[[noreturn]] void fail(const char* what, int error = errno) { throw std::system_error(error, std::generic_category(), what); }
+[[noreturn]] void fail(const char* what, int error = errno) {
+  throw std::system_error(error, std::generic_category(), what);
+}
 
 /// A file without a name for one of the three streams: unlike a pipe it never fills up, so nobody needs to read along.
 class Stream {
@@ -68,12 +71,14 @@ ProgramResult run_program(const std::string& program, const std::vector<std::str
   std::vector<std::string> words{program};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
+  for (std::string& word : words)
+    argv.push_back(word.data());
   argv.push_back(nullptr);
 
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  for (int i = 0; i < 3; ++i) ::posix_spawn_file_actions_adddup2(&actions, streams[static_cast<std::size_t>(i)].fd(), i);
+  for (int i = 0; i < 3; ++i)
+    ::posix_spawn_file_actions_adddup2(&actions, streams[static_cast<std::size_t>(i)].fd(), i);
   pid_t child = 0;
   const int error = ::posix_spawn(&child, program.c_str(), &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);

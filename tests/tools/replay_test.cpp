@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shmcb-replay from outside: what it prints and how it exits.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include "common/exit_codes.hpp"
 #include "support/run_program.hpp"
@@ -39,7 +39,9 @@ ProgramResult replay(const std::vector<std::string>& arguments, const std::strin
   return run_program(SHMCB_REPLAY_PATH, arguments, input);
 }
 
-std::string data(const std::string& file) { return SHMCB_TEST_DATA_DIR "/conformance/" + file; }
+std::string data(const std::string& file) {
+  return SHMCB_TEST_DATA_DIR "/conformance/" + file;
+}
 
 TEST(Replay, FindsNoDeviationInTheRecordedTraces) {
   const ProgramResult result = replay({data("agreed.jsonl"), data("strict.jsonl"), data("clock.jsonl")});
@@ -65,18 +67,20 @@ TEST(Replay, PrintsOneLinePerDeviationAndExitsWithOne) {
   std::string wrong = with(kGood, R"("admission":"allowed")", R"("admission":"probe")");
   wrong = with(wrong, R"("opened_at_ms":3)", R"("opened_at_ms":null)");
   wrong = with(wrong, R"("at_ms":3}}})", R"("at_ms":2}}})");
-  wrong = with(wrong, R"("to":"open","expect":{"transition":null})",
-               R"("to":"open","expect":{"transition":{"from":"open","to":"closed","reason":"forced-closed","at_ms":9}})");
+  wrong =
+      with(wrong, R"("to":"open","expect":{"transition":null})",
+           R"("to":"open","expect":{"transition":{"from":"open","to":"closed","reason":"forced-closed","at_ms":9}})");
   wrong = with(wrong, R"("rejected":0}}]})", R"("rejected":7}}]})");
   const ProgramResult result = replay({"-"}, wrong);
-  EXPECT_EQ(result.output,
-            "trace t-1, step 1, admission: expected probe, got allowed\n"
-            "trace t-1, step 2, transition: expected closed to open (failure-threshold-reached) at 2 ms, got closed to open "
-            "(failure-threshold-reached) at 3 ms\n"
-            "trace t-1, step 2, opened_at_ms: expected none, got 3\n"
-            "trace t-1, step 4, transition: expected open to closed (forced-closed) at 9 ms, got none\n"
-            "trace t-1, step 5, rejected: expected 7, got 0\n"
-            "1 traces, 5 steps, 5 deviations\n");
+  EXPECT_EQ(
+      result.output,
+      "trace t-1, step 1, admission: expected probe, got allowed\n"
+      "trace t-1, step 2, transition: expected closed to open (failure-threshold-reached) at 2 ms, got closed to open "
+      "(failure-threshold-reached) at 3 ms\n"
+      "trace t-1, step 2, opened_at_ms: expected none, got 3\n"
+      "trace t-1, step 4, transition: expected open to closed (forced-closed) at 9 ms, got none\n"
+      "trace t-1, step 5, rejected: expected 7, got 0\n"
+      "1 traces, 5 steps, 5 deviations\n");
   EXPECT_EQ(result.errors, "");
   EXPECT_EQ(result.exit_code, tools::exit_negative);
 }
@@ -111,9 +115,11 @@ TEST(Replay, NamesTheFieldThatIsWrong) {
   expect_refused(R"("window":2)", R"("window":"2")", "config.window is not a whole number");
   expect_refused(R"("window":2)", R"("window":2.0)", "config.window is not a whole number");
   expect_refused(R"("window":2)", R"("window":-2)", "config.window is -2; it must not be negative");
-  expect_refused(R"("window":2)", R"("window":4294967296)", "config.window is 4294967296; it must be at most 4294967295");
-  expect_refused(R"("window":2)", R"("window":0)",
-                 "config is refused: failure_threshold.window is 0; it must be at least failure_threshold.failures (1)");
+  expect_refused(R"("window":2)", R"("window":4294967296)",
+                 "config.window is 4294967296; it must be at most 4294967295");
+  expect_refused(
+      R"("window":2)", R"("window":0)",
+      "config is refused: failure_threshold.window is 0; it must be at least failure_threshold.failures (1)");
   expect_refused(R"("op":"snapshot")", R"("op":"snap")",
                  "steps[5].op is 'snap'; it must be one of admit, record, snapshot, force");
   expect_refused(R"("op":"snapshot",)", "", "steps[5].op is missing");
@@ -123,7 +129,8 @@ TEST(Replay, NamesTheFieldThatIsWrong) {
   expect_refused(R"("outcome":"failure")", R"("outcome":"crash\n")",
                  "steps[2].outcome is 'crash\\x0a'; it must be one of success, failure, ignored");
   expect_refused(R"("attempt":"a2")", R"("attempt":"a1")", "steps[3].attempt was admitted before");
-  expect_refused(R"("attempt":"a1","outcome")", R"("attempt":"a9","outcome")", "steps[2].attempt was not admitted before");
+  expect_refused(R"("attempt":"a1","outcome")", R"("attempt":"a9","outcome")",
+                 "steps[2].attempt was not admitted before");
   expect_refused(R"("attempt":"a1","outcome")", R"("attempt":1,"outcome")", "steps[2].attempt is not a string");
   expect_refused(R"("to":"open","expect")", R"("expect")", "steps[4].to is missing");
   expect_refused(R"("expect":{"transition":null})", R"("expect":{})", "steps[4].expect.transition is missing");
@@ -136,8 +143,8 @@ TEST(Replay, NamesTheFieldThatIsWrong) {
 }
 
 TEST(Replay, RefusesAFileThatCannotBeRead) {
-  for (const auto& [path, cause] : {std::pair{"/nonexistent/t.jsonl", "No such file or directory"},
-                                    std::pair{"/", "Is a directory"}}) {
+  for (const auto& [path, cause] :
+       {std::pair{"/nonexistent/t.jsonl", "No such file or directory"}, std::pair{"/", "Is a directory"}}) {
     const ProgramResult result = replay({path});
     EXPECT_EQ(result.exit_code, tools::exit_unusable_input);
     EXPECT_EQ(result.output, "");
@@ -148,7 +155,8 @@ TEST(Replay, RefusesAFileThatCannotBeRead) {
 TEST(Replay, RefusesAConfigurationThatTheStorageHasNoRoomFor) {
   const ProgramResult result = replay({"-"}, with(kGood, R"("window":2)", R"("window":4000000000)"));
   EXPECT_EQ(result.exit_code, tools::exit_unusable_input);
-  EXPECT_THAT(result.errors, StartsWith("shmcb-replay: standard input:1: no storage for trace t-1: failure_threshold.window "));
+  EXPECT_THAT(result.errors,
+              StartsWith("shmcb-replay: standard input:1: no storage for trace t-1: failure_threshold.window "));
 }
 
 TEST(Replay, SaysHowItIsUsed) {
@@ -160,8 +168,7 @@ TEST(Replay, SaysHowItIsUsed) {
 }
 
 TEST(Replay, FailsWhenItsOutputIsLost) {
-  const ProgramResult result =
-      run_program("/bin/sh", {"-c", "exec \"$0\" - >/dev/full", SHMCB_REPLAY_PATH}, kGood);
+  const ProgramResult result = run_program("/bin/sh", {"-c", "exec \"$0\" - >/dev/full", SHMCB_REPLAY_PATH}, kGood);
   EXPECT_EQ(result.exit_code, tools::exit_io);
   EXPECT_THAT(result.errors, StartsWith("shmcb-replay: standard output: "));
 }

@@ -2,8 +2,9 @@
 // Parses a command line with CLI11 and turns what it says into the tools' exit codes.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <optional>
+
+#include <CLI/CLI.hpp>
 
 #include "common/exit_codes.hpp"
 

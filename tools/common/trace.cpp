@@ -9,9 +9,10 @@
 #include <istream>
 #include <limits>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
+
+#include <nlohmann/json.hpp>
 
 namespace shmcb::replay {
 namespace {
@@ -146,8 +147,7 @@ class Attempts {
 [[nodiscard]] Step step_of(const Fields& fields, Attempts& attempts) {
   Step step;
   step.at_ms = instant_of(fields, "at_ms");
-  step.operation =
-      fields.one_of("op", {Operation::admit, Operation::record, Operation::snapshot, Operation::force});
+  step.operation = fields.one_of("op", {Operation::admit, Operation::record, Operation::snapshot, Operation::force});
   const Fields expect = fields.object("expect");
   switch (step.operation) {
     case Operation::admit:
@@ -183,16 +183,16 @@ class Attempts {
 [[nodiscard]] std::string id_of(const Fields& fields) {
   const std::string id = fields.text("id");
   if (id.empty() || id.size() > kMaxIdBytes || !std::all_of(id.begin(), id.end(), detail::is_name_char)) {
-    fields.refuse("id", "is " + detail::quoted(id) + "; it must be 1 to " + std::to_string(kMaxIdBytes) +
-                            " of [A-Za-z0-9_.:-]");
+    fields.refuse(
+        "id", "is " + detail::quoted(id) + "; it must be 1 to " + std::to_string(kMaxIdBytes) + " of [A-Za-z0-9_.:-]");
   }
   return id;
 }
 
 [[nodiscard]] BreakerConfig config_of(const Fields& trace) {
   const Fields fields = trace.object("config");
-  fields.allow_only({"failures", "window", "within_ms", "cooldown_ms", "success_threshold", "probe_limit",
-                     "probe_timeout_ms"});
+  fields.allow_only(
+      {"failures", "window", "within_ms", "cooldown_ms", "success_threshold", "probe_limit", "probe_timeout_ms"});
   const auto millis = [&fields](std::string_view key) {
     return Millis{fields.number<std::int64_t>(key, static_cast<std::uint64_t>(kMaxDurationMs))};
   };

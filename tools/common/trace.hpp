@@ -55,11 +55,11 @@ struct TraceRecord {
 struct Step {
   std::int64_t at_ms = 0;
   Operation operation = Operation::snapshot;
-  std::size_t attempt = 0;                   ///< admit, record: which one, counted in order of admission
-  Outcome outcome = Outcome::success;        ///< record
-  CircuitState to = CircuitState::closed;    ///< force
-  Admission admission = Admission::allowed;  ///< admit: expected
-  std::optional<TraceRecord> record{};       ///< record, snapshot: expected
+  std::size_t attempt = 0;                      ///< admit, record: which one, counted in order of admission
+  Outcome outcome = Outcome::success;           ///< record
+  CircuitState to = CircuitState::closed;       ///< force
+  Admission admission = Admission::allowed;     ///< admit: expected
+  std::optional<TraceRecord> record{};          ///< record, snapshot: expected
   std::optional<TraceTransition> transition{};  ///< admit, record, force: expected
 };
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "common/trace.hpp"
 #include "shmcb/error.hpp"
 #include "shmcb/storage.hpp"
 #include "shmcb/time.hpp"
 #include "shmcb/types.hpp"
-#include "common/trace.hpp"
 
 namespace shmcb::replay {
 
@@ -41,10 +41,18 @@ struct Timing {
 
 namespace checks {
 
-[[nodiscard]] inline std::string text(std::uint64_t value) { return std::to_string(value); }
-[[nodiscard]] inline std::string text(CircuitState state) { return std::string{shmcb::to_string(state)}; }
-[[nodiscard]] inline std::string text(Admission admission) { return std::string{shmcb::to_string(admission)}; }
-[[nodiscard]] inline std::string text(std::optional<std::int64_t> ms) { return ms ? std::to_string(*ms) : "none"; }
+[[nodiscard]] inline std::string text(std::uint64_t value) {
+  return std::to_string(value);
+}
+[[nodiscard]] inline std::string text(CircuitState state) {
+  return std::string{shmcb::to_string(state)};
+}
+[[nodiscard]] inline std::string text(Admission admission) {
+  return std::string{shmcb::to_string(admission)};
+}
+[[nodiscard]] inline std::string text(std::optional<std::int64_t> ms) {
+  return ms ? std::to_string(*ms) : "none";
+}
 [[nodiscard]] inline std::string text(const std::optional<TraceTransition>& t) {
   if (!t) return "none";
   return text(t->from) + " to " + text(t->to) + " (" + std::string{shmcb::to_string(t->reason)} + ") at " +

@@ -38,8 +38,9 @@ struct Arguments {
   std::string creation_id{};  // rm
 };
 
+/// Messages of the library are printable: it quotes what it cites.
 void complain(std::string_view message) {
-  fmt::print(stderr, "shmcb-inspect: {}\n", escaped(message));
+  fmt::print(stderr, "shmcb-inspect: {}\n", message);
 }
 
 [[nodiscard]] int fail(const Error& error) {
@@ -122,7 +123,7 @@ void complain(std::string_view message) {
 }
 
 [[nodiscard]] bool confirmed(const std::string& what) {
-  fmt::print(stderr, "Remove {}? [y/N] ", escaped(what));
+  fmt::print(stderr, "Remove {}? [y/N] ", what);
   std::string answer;
   std::getline(std::cin, answer);
   return answer == "y" || answer == "Y" || answer == "yes";

@@ -33,7 +33,7 @@ using Json = nlohmann::ordered_json;
 
 [[nodiscard]] Json json_of(const Error& error) {
   if (!error) return nullptr;
-  return {{"code", std::string{to_string(error.code)}}, {"message", escaped(error.message)}};
+  return {{"code", std::string{to_string(error.code)}}, {"message", error.message}};
 }
 
 [[nodiscard]] Json json_of(const Settings& s) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/arguments.hpp"
-#include "storages.hpp"
 #include "common/trace.hpp"
+#include "storages.hpp"
 
 namespace {
 
@@ -31,8 +31,10 @@ using namespace shmcb::replay;
   std::size_t deviations = 0;
   for (const Trace& trace : traces) {
     const auto result = storage.run(trace);
-    if (!result) throw UnusableInput(trace.place + ": no storage for trace " + trace.id + ": " + result.error().message);
-    for (const Deviation& deviation : *result) std::puts(to_string(deviation).c_str());
+    if (!result)
+      throw UnusableInput(trace.place + ": no storage for trace " + trace.id + ": " + result.error().message);
+    for (const Deviation& deviation : *result)
+      std::puts(to_string(deviation).c_str());
     deviations += result->size();
     steps += trace.steps.size();
   }
@@ -43,11 +45,13 @@ using namespace shmcb::replay;
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Runs recorded traces on a fresh breaker each and prints every answer that deviates.\n"
-               "Exit code: 0 none deviates, 1 some do, 2 unusable input, 64 wrong usage, 74 output lost.",
-               "shmcb-replay"};
+  CLI::App app{
+      "Runs recorded traces on a fresh breaker each and prints every answer that deviates.\n"
+      "Exit code: 0 none deviates, 1 some do, 2 unusable input, 64 wrong usage, 74 output lost.",
+      "shmcb-replay"};
   std::vector<std::string> names;
-  for (const StorageEntry& entry : storages()) names.emplace_back(entry.name);
+  for (const StorageEntry& entry : storages())
+    names.emplace_back(entry.name);
   std::string storage_name = names.front();
   std::vector<std::string> files;
   app.add_option("--storage", storage_name, "what to run on")->check(CLI::IsMember(names))->capture_default_str();

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "common/trace_runner.hpp"
 #include "common/trace.hpp"
+#include "common/trace_runner.hpp"
 
 namespace shmcb::replay {
 

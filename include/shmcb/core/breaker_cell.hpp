@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "shmcb/core/record_pool.hpp"
 #include "shmcb/core/ring.hpp"
@@ -164,11 +165,15 @@ class BreakerCell {
   /// Exact where nothing runs beside it; else a mixture of moments during the call, never a torn record. Only reads.
   /// `max_rounds`: a copy of a segment that stands still does not get better by looking again.
   [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = kMaxRounds) const noexcept {
-    Control word;
-    Record record;
-    if (!load(word, record, word::probe_ids)) return Errc::corrupt;
-    record.breaker.state = word.state();
-    return state_of(record, max_rounds, state) ? Errc::ok : Errc::corrupt;
+    for (std::uint32_t round = 0; round < max_rounds; ++round) {
+      Control word;
+      Record record;
+      if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+      record.breaker.state = word.state();
+      // One look for each record: the window that an older one names may have been written over for good.
+      if (state_of(record, state)) return Errc::ok;
+    }
+    return Errc::corrupt;
   }
 
   /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt.
@@ -297,106 +302,184 @@ class BreakerCell {
     if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error)) return false;
     if (effects.reason != TransitionReason::none) {
       transition = {.reason = effects.reason, .from = effects.from, .at = effects.at};
-      // Counts that cannot be had beside the others' progress stay zero; the transition is reported all the same.
-      (void)state_of(record, kMaxRounds, transition.after);
+      // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record names); the
+      // transition is reported all the same.
+      for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+        if (state_of(record, transition.after) || control().generation() != generation) break;
+      }
     }
     return true;
   }
 
   // ---- the window --------------------------------------------------------------------------------------------------------
 
-  /// What a failure is decided under: the whole control word, the settings it named, and the count under them.
+  /// What a failure is decided under: the settings, the word that named them, and the count by them. A success needs none of it.
   struct Verdict {
     Control word{};
     Record record{};
     FailureCount<Env> count{};
   };
+  struct NoVerdict {};
 
-  [[nodiscard]] Errc begin_verdict(Bits generation, Verdict& verdict) const noexcept {
-    if (!load(verdict.word, verdict.record, word::probe_ids)) return Errc::corrupt;
-    verdict.count = {ring_, generation, verdict.record.settings.window - 1, verdict.record.settings.within_ms,
-                     verdict.record.window_begin};
-    return Errc::ok;
-  }
+  /// What one record carries from round to round: where it looks and what it found.
+  template <bool kFailure>
+  struct Attempt {
+    Bits generation = 0;
+    Bits now_us = 0;
+    Position from = 0;
+    typename Ring<Env>::Tail tail{};
+    Bits time_us = 0;
+    bool trip = false;
+    [[no_unique_address]] std::conditional_t<kFailure, Verdict, NoVerdict> verdict{};
+    CellRecord result{};
+  };
+
+  enum class Next : std::uint8_t { go_on, look_again, done };
 
   /// An outcome of the Closed period `generation` enters the ring, and a failure that fills the window opens the breaker: whether
-  /// it does is decided by, and part of, the swap of its slot.
+  /// it does is decided by, and part of, the swap of its slot. (docs/design.md numbers the steps.)
   template <bool kFailure>
   [[nodiscard]] CellRecord append(Bits generation, Bits now_us, SearchStart& start) const noexcept {
-    Verdict verdict;
+    Attempt<kFailure> attempt{.generation = generation, .now_us = std::min(now_us, Entry::kMaxTime)};
     if constexpr (kFailure) {
-      if (const Errc error = begin_verdict(generation, verdict); error != Errc::ok) return {.error = error};
+      if (begin_count(attempt) == Next::done) return attempt.result;
     }
-    Position from = start.get() != 0 ? start.get() : ring_.hint();
+    attempt.from = start.get() != 0 ? start.get() : ring_.hint();
     for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
-      typename Ring<Env>::Tail tail;
-      if (!ring_.find_tail(from, tail) || !ring_.raise_hint(tail.position)) {
-        from = ring_.hint();
-        continue;
-      }
-      from = tail.position;
-
-      // In every round, after the predecessor was read and before the swap. relaxed: the acquire load of the predecessor comes
-      // before it (sync: ring), so with an entry of a later period in sight this is not the word of the earlier one.
-      const Control word{Env::load(cells_->control, Env::relaxed)};
-      if (!word.in_closed_period(generation)) return {.status = RecordStatus::stale};
+      Next next = reach_tail(attempt);
+      if (next == Next::go_on) next = check_period(attempt);
+      if (next == Next::go_on) next = follow_predecessor(attempt);
       if constexpr (kFailure) {
-        if (word != verdict.word) {  // other settings perhaps, or a sibling's verdict: count under what holds now
-          if (const Errc error = begin_verdict(generation, verdict); error != Errc::ok) return {.error = error};
-          continue;
-        }
+        if (next == Next::go_on) next = judge(attempt);
       }
-
-      Bits time_us = std::min(now_us, Entry::kMaxTime);
-      if (tail.previous.generation() == Entry::generation_tag(generation)) {
-        if (tail.previous.trip()) {
-          CellRecord result{.status = RecordStatus::stale};
-          const Pending pending = finish_pending_trip(generation, tail.position, tail.previous, result);
-          if (pending == Pending::ended_here) return result;
-          if (pending == Pending::look_again) {
-            from = ring_.hint();
-            continue;
-          }
-        }
-        time_us = std::max(time_us, std::min(tail.previous.time_us() + (ring_.lap_tag_wraps(tail.position) ? 1 : 0), Entry::kMaxTime));
-      } else if (!not_before_opening<kFailure>(generation, verdict, time_us)) {
-        continue;  // the word has changed: the next round says what that means
-      }
-
-      bool trip = false;
+      if (next == Next::done) return attempt.result;
+      if (next == Next::look_again) continue;
+      const Position position = attempt.tail.position;
+      const Entry entry = Entry::make(ring_.lap_of(position), generation, kFailure, attempt.trip, attempt.time_us);
+      if (!ring_.append(attempt.tail, entry)) continue;  // step 8
+      start.set(position + 1);
+      attempt.result.status = RecordStatus::counted;
       if constexpr (kFailure) {
-        // The hint once more after counting: a position of some laps ago would have counted by a window that began after it.
-        if (!verdict.count.count_before(tail.position, time_us) || !ring_.near_hint(tail.position)) {
-          verdict.count.restart();
-          from = ring_.hint();
-          continue;
-        }
-        trip = rules::trips(verdict.record.settings, verdict.count.failures());
+        if (attempt.trip) trip_own(attempt);
       }
-      if (!ring_.append(tail, Entry::make(ring_.lap_of(tail.position), generation, kFailure, trip, time_us))) continue;
-      start.set(tail.position + 1);
-
-      CellRecord result{.status = RecordStatus::counted};
-      if (trip && !finish_trip(generation, tail.position, time_us, result) && !ended_by(generation, tail.position)) {
-        result.status = RecordStatus::stale;
-      }
-      return result;
+      return attempt.result;
     }
     return {.error = Errc::corrupt};
   }
 
-  /// The first entry of a period is not earlier than the opening before it. False: look again.
+  /// Steps 1 to 3.
   template <bool kFailure>
-  [[nodiscard]] bool not_before_opening(Bits generation, const Verdict& verdict, Bits& time_us) const noexcept {
-    rules::Tick opened_at = verdict.record.breaker.opened_at;
-    if constexpr (!kFailure) {
+  [[nodiscard]] Next reach_tail(Attempt<kFailure>& attempt) const noexcept {
+    if (!ring_.find_tail(attempt.from, attempt.tail) || !ring_.raise_hint(attempt.tail.position)) {
+      return from_hint(attempt);
+    }
+    attempt.from = attempt.tail.position;
+    return Next::go_on;
+  }
+
+  template <bool kFailure>
+  [[nodiscard]] Next from_hint(Attempt<kFailure>& attempt) const noexcept {
+    attempt.from = ring_.hint();
+    return Next::look_again;
+  }
+
+  template <bool kFailure>
+  [[nodiscard]] static Next fail(Attempt<kFailure>& attempt, Errc error) noexcept {
+    attempt.result.error = error;
+    return Next::done;
+  }
+
+  /// Step 4: after the predecessor was read and before the swap, in every round. A failure compares the whole word: other settings
+  /// perhaps, or a sibling's verdict, and it counts again under what holds now.
+  template <bool kFailure>
+  [[nodiscard]] Next check_period(Attempt<kFailure>& attempt) const noexcept {
+    // relaxed: the acquire load of the predecessor comes before it (sync: ring), so with an entry of a later period in sight this
+    // is not the word of the earlier one
+    const Control word{Env::load(cells_->control, Env::relaxed)};
+    if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
+    if constexpr (kFailure) {
+      if (word != attempt.verdict.word) return begin_count(attempt) == Next::done ? Next::done : Next::look_again;
+    }
+    return Next::go_on;
+  }
+
+  /// Step 5: completes the trip of a flagged predecessor; the time is not before the predecessor's, nor before the opening that
+  /// preceded the period.
+  template <bool kFailure>
+  [[nodiscard]] Next follow_predecessor(Attempt<kFailure>& attempt) const noexcept {
+    const Entry previous = attempt.tail.previous;
+    attempt.time_us = attempt.now_us;
+    if (previous.generation() != Entry::generation_tag(attempt.generation)) {
+      return not_before_opening(attempt);
+    }
+    if (previous.trip()) {
+      const Next next = finish_pending_trip(attempt);
+      if (next != Next::go_on) return next;
+    }
+    const Bits least = previous.time_us() + (ring_.lap_tag_wraps(attempt.tail.position) ? 1 : 0);
+    attempt.time_us = std::max(attempt.time_us, std::min(least, Entry::kMaxTime));
+    return Next::go_on;
+  }
+
+  template <bool kFailure>
+  [[nodiscard]] Next not_before_opening(Attempt<kFailure>& attempt) const noexcept {
+    rules::Tick opened_at = rules::kNever;
+    if constexpr (kFailure) {
+      opened_at = attempt.verdict.record.breaker.opened_at;
+    } else {
       Control word;
       Record record;
-      if (!load(word, record, word::ratio) || !word.in_closed_period(generation)) return false;
+      if (!load(word, record, word::ratio)) return fail(attempt, Errc::corrupt);
+      if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
       opened_at = record.breaker.opened_at;
     }
-    if (opened_at != rules::kNever) time_us = std::max(time_us, std::min(micros(opened_at), Entry::kMaxTime));
-    return true;
+    if (opened_at != rules::kNever) {
+      attempt.time_us = std::max(attempt.time_us, std::min(micros(opened_at), Entry::kMaxTime));
+    }
+    return Next::go_on;
+  }
+
+  /// Steps 6 and 7: counts what is before the position. Then the hint once more: a position of some laps ago would have counted by
+  /// a window that began after it.
+  [[nodiscard]] Next judge(Attempt<true>& attempt) const noexcept {
+    Verdict& verdict = attempt.verdict;
+    if (!verdict.count.count_before(attempt.tail.position, attempt.time_us) || !ring_.near_hint(attempt.tail.position)) {
+      verdict.count.restart();
+      return from_hint(attempt);
+    }
+    attempt.trip = rules::trips(verdict.record.settings, verdict.count.failures());
+    return Next::go_on;
+  }
+
+  [[nodiscard]] Next begin_count(Attempt<true>& attempt) const noexcept {
+    Verdict& verdict = attempt.verdict;
+    if (!load(verdict.word, verdict.record, word::probe_ids)) return fail(attempt, Errc::corrupt);
+    const Settings& settings = verdict.record.settings;
+    verdict.count = {ring_, attempt.generation, settings.window - 1, settings.within_ms, verdict.record.window_begin};
+    return Next::go_on;
+  }
+
+  /// The entry before ours says that it filled the window, and the breaker is still Closed: whoever wrote it has not got further, or
+  /// is dead. Its opening comes first, and our outcome is stale. go_on: the flag is of an old period whose tag has come round.
+  template <bool kFailure>
+  [[nodiscard]] Next finish_pending_trip(Attempt<kFailure>& attempt) const noexcept {
+    const Position flagged = attempt.tail.position - 1;
+    Control word;
+    Record record;
+    if (!load(word, record, word::ratio)) return fail(attempt, Errc::corrupt);
+    if (!word.in_closed_period(attempt.generation)) return Next::done;
+    if (!ring_.near_hint(flagged + 1)) return from_hint(attempt);
+    if (flagged < record.window_begin) return Next::go_on;
+    (void)finish_trip(attempt.generation, flagged, attempt.tail.previous.time_us(), attempt.result);
+    return Next::done;
+  }
+
+  /// Our entry filled the window. Stale if something else ended the period before the opening was committed.
+  template <bool kFailure>
+  void trip_own(Attempt<kFailure>& attempt) const noexcept {
+    const Position position = attempt.tail.position;
+    const bool opened = finish_trip(attempt.generation, position, attempt.time_us, attempt.result);
+    if (!opened && !ended_by(attempt.generation, position)) attempt.result.status = RecordStatus::stale;
   }
 
   /// Opens the breaker because the entry at `position` filled the window of the period; false: the period is over already, or an
@@ -425,50 +508,29 @@ class BreakerCell {
     return record.window_generation != generation || record.window_end == position;
   }
 
-  enum class Pending : std::uint8_t { none, ended_here, look_again };
-
-  /// The entry before `position` says that it filled the window, and the breaker is still Closed: whoever wrote it has not got
-  /// further, or is dead. Its opening comes before our outcome.
-  [[nodiscard]] Pending finish_pending_trip(Bits generation, Position position, Entry flagged, CellRecord& result) const noexcept {
-    Control word;
-    Record record;
-    if (!load(word, record, word::ratio)) {
-      result.error = Errc::corrupt;
-      return Pending::ended_here;
-    }
-    if (!word.in_closed_period(generation)) return Pending::ended_here;
-    if (!ring_.near_hint(position)) return Pending::look_again;
-    if (position - 1 < record.window_begin) return Pending::none;  // of an old period whose tag has come round
-    (void)finish_trip(generation, position - 1, flagged.time_us(), result);
-    return Pending::ended_here;
-  }
-
-  /// False: the window did not stand still for long enough.
-  [[nodiscard]] bool state_of(const Record& record, std::uint32_t max_rounds, CellState& state) const noexcept {
+  /// One look. False: the window did not stand still, or is one that `record`, being old, names for nothing.
+  [[nodiscard]] bool state_of(const Record& record, CellState& state) const noexcept {
     state = {.state = record.breaker.state, .opened_at = record.breaker.opened_at, .rejected = rejections(record.rejected_generation)};
     if (state.state == CircuitState::half_open) {
       state.successes = record.breaker.probe_successes;
       return true;
     }
-    for (std::uint32_t round = 0; round < max_rounds; ++round) {
-      Position end = record.window_end + 1;
-      if (record.window_end == 0) {
-        typename Ring<Env>::Tail tail;
-        if (!ring_.locate_tail(tail)) continue;
-        end = tail.position;
-        // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it first).
-        if (end > record.window_begin && tail.previous.trip() && of_window(record, tail.previous)) --end;
-      }
-      if (end <= record.window_begin) return true;
-      const Entry newest = ring_.at(end - 1);
-      if (!ring_.holds(end - 1, newest)) continue;
-      FailureCount<Env> count(ring_, record.window_generation, record.settings.window, record.settings.within_ms, record.window_begin);
-      if (!count.count_before(end, newest.time_us())) continue;
-      state.failures = count.failures();
-      state.successes = count.entries() - count.failures();
-      return true;
+    Position end = record.window_end + 1;
+    if (record.window_end == 0) {
+      typename Ring<Env>::Tail tail;
+      if (!ring_.locate_tail(tail)) return false;
+      end = tail.position;
+      // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it first).
+      if (end > record.window_begin && tail.previous.trip() && of_window(record, tail.previous)) --end;
     }
-    return false;
+    if (end <= record.window_begin) return true;
+    const Entry newest = ring_.at(end - 1);
+    if (!ring_.holds(end - 1, newest)) return false;
+    FailureCount<Env> count(ring_, record.window_generation, record.settings.window, record.settings.within_ms, record.window_begin);
+    if (!count.count_before(end, newest.time_us())) return false;
+    state.failures = count.failures();
+    state.successes = count.entries() - count.failures();
+    return true;
   }
 
   [[nodiscard]] static bool of_window(const Record& record, Entry entry) noexcept {

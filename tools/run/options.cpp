@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "common/arguments.hpp"
+#include "common/exit_codes.hpp"
+#include "duration.hpp"
+#include "shmcb/core/layout.hpp"
+
+namespace shmcb::run {
+namespace {
+
+constexpr const char* kDescription =
+    "Runs a command under a circuit breaker that all processes of this host share. While the breaker is open the "
+    "command\n"
+    "is not run: one line on standard error says when to retry, and the exit code is 75.";
+
+constexpr const char* kFooter =
+    R"(Durations are whole numbers with a unit: 250ms, 5s, 2m, 1h.
+
+What counts as what:
+  success   exit code 0, or what --success-exit-codes lists
+  failure   any other exit code, or only those that --failure-exit-codes lists; death by a signal; the time-out
+  ignored   exit codes that neither list holds; a command that cannot be run; one that ended after shmcb-run was sent
+            SIGINT, SIGTERM, SIGHUP or SIGQUIT, or by the very signal that shmcb-run was sent
+
+The command gets the streams and descriptors of shmcb-run, and the signals INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT.
+Without --timeout it stays in the process group of shmcb-run. With it the command leads a group of its own and all of the
+group is signalled, so that what it has started ends with it; but in the foreground of a terminal, or with --foreground, it
+stays where it can use the terminal, and the time-out ends only the command itself.
+A shmcb-run that is killed leaves nothing behind: a probe of its comes back after --probe-timeout.
+
+Exit code: the command's; death by a signal is passed on as that same signal (the shell shows 128 + its number). Else
+   64  wrong usage                        124  the command ran out of time, however it ended then
+   71  no process can be made             126  the command cannot be run
+   74  the shared memory cannot be used   127  the command is not found
+   75  not run: the breaker is open       78  the breaker exists with another configuration)";
+
+/// CLI11 knows nothing of what comes after --.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: shmcb-run --breaker NAME [OPTIONS] -- COMMAND [ARGUMENTS]\n";
+  }
+};
+
+struct FieldFlag {
+  std::string_view field;
+  std::string_view flag;
+};
+
+/// By what flag a field of the configuration is given here.
+constexpr std::array kFlags{
+    FieldFlag{"failure_threshold.failures", "--failures"},
+    FieldFlag{"failure_threshold.window", "--window"},
+    FieldFlag{"failure_threshold.within", "--within"},
+    FieldFlag{"success_threshold", "--success-threshold"},
+    FieldFlag{"probe_limit", "--probe-limit"},
+    FieldFlag{"name is", "--breaker is"},
+};
+
+[[nodiscard]] std::string in_terms_of_flags(std::string message) {
+  for (const FieldFlag& entry : kFlags) {
+    for (std::size_t at = 0; (at = message.find(entry.field, at)) != std::string::npos; at += entry.flag.size()) {
+      message.replace(at, entry.field.size(), entry.flag);
+    }
+  }
+  return message;
+}
+
+template <class T>
+[[nodiscard]] T value_or_complain(Result<T> result) {
+  if (!result) throw CLI::ParseError(result.error().message, CLI::ExitCodes::ValidationError);
+  return *std::move(result);
+}
+
+/// An option whose text is read by `parse(flag, text)`, which answers a Result.
+template <class Target, class Parse>
+CLI::Option* add_parsed(CLI::App& app, const std::string& flag, Target& target, Parse parse, const std::string& help) {
+  const auto assign = [flag, &target, parse](const std::string& text) {
+    target = value_or_complain(parse(flag, text));
+  };
+  return app.add_option_function<std::string>(flag, assign, help);
+}
+
+CLI::Option* add_duration(CLI::App& app, const std::string& flag, Millis& target, const std::string& help) {
+  return add_parsed(app, flag, target, &parse_duration, help)->type_name("DURATION");
+}
+CLI::Option* add_duration(CLI::App& app, const std::string& flag, std::optional<Millis>& target,
+                          const std::string& help) {
+  return add_parsed(app, flag, target, &parse_duration, help)->type_name("DURATION");
+}
+
+template <class Enum>
+void add_choice(CLI::App& app, const std::string& flag, Enum& target, std::map<std::string, Enum> choices,
+                const std::string& help) {
+  std::string names;
+  for (const auto& [name, value] : choices)
+    names += (names.empty() ? "" : "|") + name;
+  const auto choose = [choices = std::move(choices), names, flag](const std::string&, const std::string& text) {
+    const auto found = choices.find(text);
+    if (found != choices.end()) return Result<Enum>{found->second};
+    return Result<Enum>{detail::bad_field(flag, detail::quoted(text), "one of " + names)};
+  };
+  add_parsed(app, flag, target, choose, help)->type_name(names);
+}
+
+void add_breaker(CLI::App& app, Options& options) {
+  BreakerConfig& breaker = options.breaker;
+  Ratio& ratio = breaker.failure_threshold;
+  app.add_option("--breaker", breaker.name, "its name: [A-Za-z0-9_.:-]+")->required()->type_name("NAME");
+  app.add_option("--segment", options.segment, "the piece of shared memory it lives in [$SHMCB_SEGMENT, else default]")
+      ->type_name("NAME");
+  app.add_option("--failures", ratio.failures, "failures that open it ...")->capture_default_str();
+  app.add_option("--window", ratio.window, "... among this many newest outcomes ...")->capture_default_str();
+  add_duration(app, "--within", ratio.within, "... none older than this")->default_str("1m");
+  add_duration(app, "--cooldown", breaker.cooldown, "how long it stays open before a probe is let through")
+      ->default_str("30s");
+  app.add_option("--success-threshold", breaker.success_threshold, "successful probes that close it")
+      ->capture_default_str();
+  app.add_option("--probe-limit", breaker.probe_limit, "probes at one time, on the whole host")->capture_default_str();
+  add_duration(app, "--probe-timeout", breaker.probe_timeout, "after this a probe is given up [the cooldown]");
+  add_choice<OnMismatch>(
+      app, "--on-mismatch", options.on_mismatch,
+      {{"refuse", OnMismatch::refuse}, {"adopt", OnMismatch::adopt}, {"replace", OnMismatch::replace}},
+      "where it exists with other numbers [refuse]");
+  app.add_option("--config-revision", breaker.config_revision, "of two different configurations the higher one wins")
+      ->capture_default_str();
+  add_choice<OnStorageFailure>(app, "--on-storage-failure", options.on_storage_failure,
+                               {{"fail", OnStorageFailure::fail}, {"run", OnStorageFailure::run}},
+                               "where the shared memory cannot be used: exit with 74, or run unguarded [fail]");
+}
+
+void add_command(CLI::App& app, Options& options) {
+  add_parsed(app, "--success-exit-codes", options.exit_rules.success, &parse_exit_codes, "what counts as a success [0]")
+      ->type_name("CODES");
+  add_parsed(app, "--failure-exit-codes", options.exit_rules.failure, &parse_exit_codes,
+             "what counts as a failure, such as 1,2,10-20 [all others]")
+      ->type_name("CODES");
+  CLI::Option* const timeout =
+      add_duration(app, "--timeout", options.command.timeout, "the command's time, after which it is sent SIGTERM");
+  add_duration(app, "--kill-after", options.command.kill_after, "and how much later SIGKILL")
+      ->default_str("2s")
+      ->needs(timeout);
+  app.add_flag("--foreground", options.command.foreground, "no process group of its own, also with --timeout");
+}
+
+/// What no flag alone can show.
+[[nodiscard]] Error check(const Options& options) {
+  if (options.command.words.empty()) return {Errc::invalid_config, "no command: it comes after --"};
+  if (options.command.words.front().empty()) return detail::bad_field("COMMAND", "empty", "a program");
+  if (Error error = shmcb::check(options.breaker, core::kMaxNameBytes)) return error;
+  const ExitRules& rules = options.exit_rules;
+  if (rules.failure && (rules.success & *rules.failure).any()) {
+    return {Errc::invalid_config, "--success-exit-codes and --failure-exit-codes have a code in common"};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::variant<Options, int> parse_options(int argc, const char* const* argv) {
+  Options options;
+  CLI::App app{kDescription, "shmcb-run"};
+  app.footer(kFooter);
+  app.formatter(std::make_shared<Help>());
+  add_breaker(app, options);
+  add_command(app, options);
+
+  // Split here: what comes after -- belongs to the command, whatever it looks like.
+  const char* const* const end = argv + argc;
+  const char* const* const dashes = std::find(argv, end, std::string_view{"--"});
+  if (dashes != end) options.command.words.assign(dashes + 1, end);
+  if (const auto code = tools::parse_arguments(app, static_cast<int>(dashes - argv), argv)) return *code;
+  if (const Error error = check(options)) {
+    fmt::print(stderr, "shmcb-run: {}\nRun with --help for more information.\n", in_terms_of_flags(error.message));
+    return tools::exit_usage;
+  }
+  return options;
+}
+
+}  // namespace shmcb::run
