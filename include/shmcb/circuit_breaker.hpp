@@ -46,6 +46,19 @@ concept ReturnableAs = std::is_void_v<To> || std::same_as<From, To> ||
                          (std::is_reference_v<From> &&
                           std::is_convertible_v<std::remove_reference_t<From>*, std::remove_reference_t<To>*>)));
 
+/// Calls `act` when the scope is left, in whatever way.
+template <class Act>
+class OnExit {
+ public:
+  explicit OnExit(Act act) noexcept : act_(std::move(act)) {}
+  ~OnExit() { act_(); }
+  OnExit(const OnExit&) = delete;
+  OnExit& operator=(const OnExit&) = delete;
+
+ private:
+  Act act_;
+};
+
 /// Refuses an empty std::function or null function pointer.
 template <class F>
 void require_callable(std::string_view field, const F& callable) {
@@ -168,25 +181,6 @@ class CircuitBreaker {
  private:
   struct NoFallback {};
 
-  /// Stands for the verdict of a callback whose result cannot be kept in a variable: recorded when the result is the
-  /// caller's.
-  struct SuccessOnReturn {
-    CircuitBreaker& breaker;
-    Permit<S>& permit;
-    ~SuccessOnReturn() { breaker.settle_reported(permit, Outcome::success); }
-  };
-
-  /// Records Ignored if `is_failure` does not come to a verdict.
-  struct IgnoredUnlessDecided {
-    CircuitBreaker& breaker;
-    Permit<S>& permit;
-    const std::exception_ptr& thrown;
-    bool decided = false;
-    ~IgnoredUnlessDecided() {
-      if (!decided) breaker.settle_reported(permit, Outcome::ignored, thrown);
-    }
-  };
-
   /// Whether a call without a permit runs all the same. `error` of the storage; ok: it was rejected.
   [[gnu::cold]] bool let_through(Errc error) {
     if (error == Errc::ok) return false;
@@ -236,7 +230,8 @@ class CircuitBreaker {
       static_assert(
           kMovable || std::same_as<ClassifyResult, AlwaysSuccess>,
           "classify_result looks at the result before the caller gets it: that needs a type that can be moved");
-      const SuccessOnReturn on_return{*this, permit};
+      // The result cannot be kept in a variable: recorded when it is the caller's.
+      const detail::OnExit on_return{[&]() noexcept { settle_reported(permit, Outcome::success); }};
       try {
         return std::forward<Callback>(callback)();
       } catch (...) {
@@ -282,9 +277,12 @@ class CircuitBreaker {
   /// What `is_failure` says. Called while the callback's exception is handled, so that it can nest it itself.
   [[nodiscard]] bool judge(Permit<S>& permit, const std::exception_ptr& thrown) {
     try {
-      IgnoredUnlessDecided verdict{*this, permit, thrown};
+      bool decided = false;
+      const detail::OnExit on_exit{[&]() noexcept {
+        if (!decided) settle_reported(permit, Outcome::ignored, thrown);
+      }};
       const bool failed = std::as_const(is_failure_)(thrown);
-      verdict.decided = true;
+      decided = true;
       return failed;
     } catch (const std::exception& broken) {  // nothing else can have anything nested
       detail::rethrow_with_nested(broken, thrown);

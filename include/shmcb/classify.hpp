@@ -81,18 +81,22 @@ struct NegativeIsFailure {
 
 /// For a callback that returns something or nothing, where nothing means that the downstream failed: std::optional,
 /// pointers, smart pointers. Not where "not found" is a good answer: that would open the breaker on missing keys.
+// NOLINTNEXTLINE(readability-identifier-naming): called like a function
 inline constexpr detail::EmptyIsFailure empty_is_failure{};
 
 /// For a callback that returns how it went: std::error_code, std::error_condition, their enumerations (std::errc), or
 /// an int that is zero or an error number (pthread_*, posix_*). Every error counts: where some are the caller's own
 /// fault (no such file), a callable of your own should call those Outcome::ignored.
+// NOLINTNEXTLINE(readability-identifier-naming): called like a function
 inline constexpr detail::ErrorCodeIsFailure error_code_is_failure{};
 
 /// For a callback that returns a value or an error: std::expected, shmcb::Result and what has `has_value()`. Every
 /// error counts.
+// NOLINTNEXTLINE(readability-identifier-naming): called like a function
 inline constexpr detail::ExpectedIsFailure expected_is_failure{};
 
 /// For a callback that returns a count or -1, as read(2), send(2) and most C interfaces do.
+// NOLINTNEXTLINE(readability-identifier-naming): called like a function
 inline constexpr detail::NegativeIsFailure negative_is_failure{};
 
 }  // namespace classify

@@ -39,18 +39,12 @@ class ShmStorage {
     return storage;
   }
 
-  [[nodiscard]] AdmitResult admit() noexcept {
-    const core::CellAdmit a = cell_.admit([this] { return now_us(); });
-    if (a.admission == Admission::allowed) [[likely]] {
-      return {.error = a.error, .admission = Admission::allowed, .state = a.state, .token = {a.period, Admission::allowed}};
+  [[nodiscard, gnu::always_inline]] AdmitResult admit() noexcept {
+    std::uint64_t period = 0;
+    if (cell_.allowed(period)) [[likely]] {
+      return {.admission = Admission::allowed, .state = CircuitState::closed, .token = {period, Admission::allowed}};
     }
-    AdmitResult result{.error = a.error, .admission = a.admission, .state = a.state, .token = {a.period, a.admission}};
-    if (a.admission == Admission::rejected) {
-      result.retry_after = Millis{a.retry_after};
-      result.retry_at = instant(a.retry_at);
-    }
-    result.transition = dress(a.transition);
-    return result;
+    return admit_slowly();
   }
 
   [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
@@ -96,6 +90,17 @@ class ShmStorage {
  private:
   ShmStorage(const Segment& segment, const std::string& name, C clock)
       : clock_(std::move(clock)), epoch_(segment.epoch()), segment_(segment), name_(std::make_shared<const std::string>(name)) {}
+
+  [[nodiscard, gnu::noinline]] AdmitResult admit_slowly() noexcept {
+    const core::CellAdmit a = cell_.admit(now_us());
+    AdmitResult result{.error = a.error, .admission = a.admission, .state = a.state, .token = {a.period, a.admission}};
+    if (a.admission == Admission::rejected) {
+      result.retry_after = Millis{a.retry_after};
+      result.retry_at = instant(a.retry_at);
+    }
+    result.transition = dress(a.transition);
+    return result;
+  }
 
   [[nodiscard]] static Error refusal(Errc code, const Segment& segment, const BreakerConfig& config) {
     std::string message = "breaker " + detail::quoted(config.name) + " cannot be registered in segment '" + segment.name() + "': ";
@@ -146,10 +151,10 @@ class ShmStorage {
     if (s.opened_at != rules::kNever) record.opened_at = instant(s.opened_at);
     return record;
   }
-  [[nodiscard]] std::optional<CircuitTransition> dress(const core::CellTransition& t) const noexcept {
-    if (t.reason == TransitionReason::none) return std::nullopt;
-    return CircuitTransition{.breaker_name = *name_, .from = t.from, .to = t.after.state, .reason = t.reason,
-                             .occurred_at = instant(t.at), .state = dress(t.after)};
+  [[nodiscard]] std::optional<CircuitTransition> dress(const std::optional<core::CellTransition>& t) const noexcept {
+    if (!t) [[likely]] return std::nullopt;
+    return CircuitTransition{.breaker_name = *name_, .from = t->from, .to = t->after.state, .reason = t->reason,
+                             .occurred_at = instant(t->at), .state = dress(t->after)};
   }
 
   static constexpr std::int64_t kLatestUs = static_cast<std::int64_t>(core::kMaxTick) * 1'000;

@@ -44,6 +44,9 @@ struct Scenario {
   Op operation;
   Script meanwhile;
   std::uint64_t stride = 1;
+  /// A failure that fills the window, stopped between deciding that and opening the breaker, finds several forced states when it
+  /// goes on. No record tells any more what ended its period, and it says "counted" though the first forced state came before it.
+  bool answer_may_be_lost = false;
 };
 
 struct Expected {
@@ -99,6 +102,7 @@ std::vector<Expected> expectations(const Scenario& s) {
     e.answers[0] = "stale" + trip.substr(trip.find(" ["));
     all.push_back(std::move(e));
   }
+  if (s.answer_may_be_lost) all.push_back({.answers = all[1].answers, .own = "counted"});
   return all;
 }
 
@@ -156,8 +160,15 @@ TEST(StoppedRecord, ThatTripsIsCarriedOutByTheOthersOrComesTooLate) {
   explore({.name = "trip, some laps", .prepare = prepare, .operation = failure_of(0), .meanwhile = kSomeLaps, .stride = 2});
   explore({.name = "trip, an outage", .prepare = prepare, .operation = failure_of(0), .meanwhile = kOutage});
   explore({.name = "trip, an outage and laps", .prepare = prepare, .operation = failure_of(0), .meanwhile = kOutage + kSomeLaps});
-  explore({.name = "trip, generation tag round", .prepare = prepare, .operation = failure_of(0), .meanwhile = kGenerations});
-  explore({.name = "trip, both tags round", .prepare = prepare, .operation = failure_of(0), .meanwhile = kBothRound, .stride = 23});
+  explore({.name = "trip, generation tag round", .prepare = prepare, .operation = failure_of(0), .meanwhile = kGenerations, .answer_may_be_lost = true});
+  explore({.name = "trip, both tags round", .prepare = prepare, .operation = failure_of(0), .meanwhile = kBothRound, .stride = 23, .answer_may_be_lost = true});
+}
+
+TEST(StoppedRecord, ThatTripsIsStaleWhereAForcedStateCameFirst) {
+  const Script prepare = kAdmitted + Script{failure_of(2), failure_of(2)};
+  for (const CircuitState to : {CircuitState::closed, CircuitState::open, CircuitState::half_open}) {
+    explore({.name = "trip, forced to " + std::string{to_string(to)}, .prepare = prepare, .operation = failure_of(0), .meanwhile = {force_to(to), kSnapshot}});
+  }
 }
 
 TEST(StoppedRecord, ThatIsTheFirstOfItsPeriodStaysInIt) {

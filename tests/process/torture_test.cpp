@@ -23,7 +23,7 @@ constexpr std::uint32_t kWorkers = 6;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr std::uint32_t kActs = 100;
 #else
-constexpr std::uint32_t kActs = 1'000;
+constexpr std::uint32_t kActs = 250;
 #endif
 constexpr std::uint64_t kOperationsBetween = 100;  // acts, so that all of them fall into the midst of operations
 

@@ -45,14 +45,14 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
   const auto keep = [&answer](const core::CellRecord& r) {
     answer.error = r.error;
     answer.status = r.status;
-    answer.reason = r.transition.reason;
+    answer.reason = r.transition ? r.transition->reason : TransitionReason::none;
   };
   switch (op.kind) {
     case Op::Kind::admit: {
-      const core::CellAdmit r = cell.admit([now_us] { return now_us; });
+      const core::CellAdmit r = cell.admit(now_us);
       answer.error = r.error;
       answer.admission = r.admission;
-      answer.reason = r.transition.reason;
+      answer.reason = r.transition ? r.transition->reason : TransitionReason::none;
       break;
     }
     case Op::Kind::record:

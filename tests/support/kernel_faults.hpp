@@ -26,6 +26,7 @@
 #include <set>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -103,10 +104,10 @@ struct SystemCall {
   return fail_system_call({.number = SYS_openat, .argument = 2, .mask = O_TMPFILE}, EOPNOTSUPP);
 }
 
-/// Runs `work` in a child and kills it at its `stop`-th stop; it stops before and after each system call. Answers how it ended:
-/// by SIGKILL, or by itself when it made fewer.
-template <class Work>
-[[nodiscard]] Ended run_killed_at_system_call(Work work, int stop) {
+/// Runs `work` in a child, stops it at its `stop`-th stop (it stops before and after each system call), calls `meanwhile` with
+/// the child, and lets it go on. Answers how it ended; when it made fewer system calls `meanwhile` was not called.
+template <class Work, class Meanwhile>
+[[nodiscard]] Ended run_stopped_at_system_call(Work work, int stop, Meanwhile meanwhile) {
   Child child = fork_child([&work]() -> int {
     ::alarm(60);  // the tracer cannot wait with a limit
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kRefusedByKernel;
@@ -116,17 +117,22 @@ template <class Work>
   int status = 0;
   for (int stops = -1; ::waitpid(child.pid(), &status, WUNTRACED) == child.pid() && WIFSTOPPED(status);) {
     const int signal = WSTOPSIG(status);
-    if (signal == SIGTRAP || signal == SIGSTOP) ++stops;
-    if (stops == stop) {
-      child.kill();
+    const bool of_ours = signal == SIGTRAP || signal == SIGSTOP;
+    if (of_ours && ++stops == stop) {
+      meanwhile(child);
+      ::ptrace(PTRACE_DETACH, child.pid(), nullptr, nullptr);
     } else {
-      ::ptrace(PTRACE_SYSCALL, child.pid(), nullptr,
-               signal == SIGTRAP || signal == SIGSTOP ? 0L : static_cast<long>(signal));
+      ::ptrace(PTRACE_SYSCALL, child.pid(), nullptr, of_ours ? 0L : static_cast<long>(signal));
     }
   }
-  const Ended ended = WIFEXITED(status) ? exited(WEXITSTATUS(status)) : killed_by(WTERMSIG(status));
   child.reaped();
-  return ended;
+  return WIFEXITED(status) ? exited(WEXITSTATUS(status)) : killed_by(WTERMSIG(status));
+}
+
+/// The same, but it dies there.
+template <class Work>
+[[nodiscard]] Ended run_killed_at_system_call(Work work, int stop) {
+  return run_stopped_at_system_call(std::move(work), stop, [](const Child& child) { child.kill(); });
 }
 
 }  // namespace shmcb::test

@@ -55,7 +55,7 @@ void occupy_standard_descriptors() noexcept {
 
 [[nodiscard]] Finish without_breaker(const Error& error, const Options& options, const Signals& signals) {
   if (error.code == Errc::invalid_config || error.code == Errc::config_mismatch) {
-    say("{}", error.message);
+    say("{}", in_terms_of_flags(error.message));
     return {.exit_code = error.code == Errc::invalid_config ? tools::exit_usage : tools::exit_config};
   }
   switch (options.on_storage_failure) {

@@ -70,15 +70,6 @@ constexpr std::array kFlags{
     FieldFlag{"name is", "--breaker is"},
 };
 
-[[nodiscard]] std::string in_terms_of_flags(std::string message) {
-  for (const FieldFlag& entry : kFlags) {
-    for (std::size_t at = 0; (at = message.find(entry.field, at)) != std::string::npos; at += entry.flag.size()) {
-      message.replace(at, entry.field.size(), entry.flag);
-    }
-  }
-  return message;
-}
-
 template <class T>
 [[nodiscard]] T value_or_complain(Result<T> result) {
   if (!result) throw CLI::ParseError(result.error().message, CLI::ExitCodes::ValidationError);
@@ -169,6 +160,15 @@ void add_command(CLI::App& app, Options& options) {
 }
 
 }  // namespace
+
+std::string in_terms_of_flags(std::string message) {
+  for (const FieldFlag& entry : kFlags) {
+    for (std::size_t at = 0; (at = message.find(entry.field, at)) != std::string::npos; at += entry.flag.size()) {
+      message.replace(at, entry.field.size(), entry.flag);
+    }
+  }
+  return message;
+}
 
 std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   Options options;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 
 #include "shmcb/core/record_pool.hpp"
@@ -23,7 +24,7 @@ struct CellState {
   std::uint64_t rejected = 0;
 };
 
-/// A transition that an operation committed; `reason` none: there is none to report.
+/// A transition that an operation committed.
 struct CellTransition {
   TransitionReason reason = TransitionReason::none;
   CircuitState from = CircuitState::closed;
@@ -38,13 +39,13 @@ struct CellAdmit {
   std::uint64_t period = 0;  ///< Allowed: the generation; Probe: its identity
   rules::Tick retry_at = 0;
   rules::Tick retry_after = 0;
-  CellTransition transition{};
+  std::optional<CellTransition> transition{};
 };
 
 struct CellRecord {
   Errc error = Errc::ok;
   RecordStatus status = RecordStatus::stale;
-  CellTransition transition{};
+  std::optional<CellTransition> transition{};
 };
 
 /// One breaker of a mapped segment. A handle without state of its own: copies and other processes act on the same breaker.
@@ -64,14 +65,37 @@ class BreakerCell {
 
   [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
 
-  /// `now_us` is called only where the time is needed: not in Closed.
-  template <class NowUs>
-  [[nodiscard]] CellAdmit admit(NowUs now_us) const noexcept {
+  /// The whole of a Closed admit: one load, one compare. False: ask `admit`.
+  [[nodiscard]] bool allowed(std::uint64_t& period) const noexcept {
     const Control word = control();
-    if (word.plainly_closed()) [[likely]] {
-      return {.admission = Admission::allowed, .period = word.generation()};
+    period = word.generation();
+    return word.plainly_closed();
+  }
+
+  [[nodiscard]] CellAdmit admit(Bits now_us) const noexcept {
+    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+      CellAdmit early;
+      if (turned_away_early(now_us, early)) return early;
+      if (!presence_->ensure_current()) return {.error = Errc::busy};
+      Control word;
+      Record record;
+      if (!load(word, record)) break;
+      record.breaker.state = word.state();
+      const rules::AdmitDecision decision =
+          rules::admit(record.breaker, record.settings, tick(now_us), ids_after(word), presence_->number());
+      CellAdmit result{.admission = decision.admission,
+                       .state = record.breaker.state,
+                       .period = decision.probe,
+                       .retry_at = decision.retry_at,
+                       .retry_after = decision.retry_after};
+      switch (decision.admission) {
+        case Admission::allowed: result.period = word.generation(); return result;
+        case Admission::rejected: count_rejection(record.rejected_generation); return result;
+        case Admission::probe: break;
+      }
+      if (commit(word, record, decision.effects, result.error, result.transition) || result.error != Errc::ok) return result;
     }
-    return admit_slowly(now_us());
+    return {.error = Errc::corrupt};
   }
 
   /// Records the outcome of an attempt that was Allowed in the Closed period `generation`. `start` is the caller's handle's own.
@@ -209,28 +233,6 @@ class BreakerCell {
 
   // ---- admit -------------------------------------------------------------------------------------------------------------
 
-  [[nodiscard]] CellAdmit admit_slowly(Bits now_us) const noexcept {
-    if (!presence_->ensure_current()) return {.error = Errc::busy};
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
-      CellAdmit early;
-      if (turned_away_early(now_us, early)) return early;
-      Control word;
-      Record record;
-      if (!load(word, record)) break;
-      record.breaker.state = word.state();
-      const rules::AdmitDecision decision = rules::admit(record.breaker, record.settings, tick(now_us), ids_after(word), presence_->number());
-      CellAdmit result{.admission = decision.admission, .state = record.breaker.state, .period = decision.probe,
-                       .retry_at = decision.retry_at, .retry_after = decision.retry_after};
-      switch (decision.admission) {
-        case Admission::allowed: result.period = word.generation(); return result;
-        case Admission::rejected: count_rejection(record.rejected_generation); return result;
-        case Admission::probe: break;
-      }
-      if (commit(word, record, decision.effects, result.error, result.transition) || result.error != Errc::ok) return result;
-    }
-    return {.error = Errc::corrupt};
-  }
-
   /// Open, and the cooldown is not over: three words decide, the whole record is not needed.
   [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result) const noexcept {
     const Control word = control();
@@ -282,7 +284,7 @@ class BreakerCell {
   /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide again), or
   /// `error` is set.
   [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Errc& error,
-                            CellTransition& transition) const noexcept {
+                            std::optional<CellTransition>& transition) const noexcept {
     const bool moves = effects.change == rules::Change::transition;
     const CircuitState to = record.breaker.state;
     if (!moves && word.version_exhausted()) {
@@ -301,11 +303,11 @@ class BreakerCell {
     }
     if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error)) return false;
     if (effects.reason != TransitionReason::none) {
-      transition = {.reason = effects.reason, .from = effects.from, .at = effects.at};
+      transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record names); the
       // transition is reported all the same.
       for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
-        if (state_of(record, transition.after) || control().generation() != generation) break;
+        if (state_of(record, transition->after) || control().generation() != generation) break;
       }
     }
     return true;
@@ -499,13 +501,15 @@ class BreakerCell {
     return false;
   }
 
-  /// Whether the flagged entry at `position` was what ended the period, as far as can still be told: if the breaker has moved on
-  /// twice since, its successor's record does not say, and the likely answer is given.
+  /// Whether the flagged entry at `position` was what ended the period, as far as can still be told. A window that began right after
+  /// it was begun by a forced state, which came first. Where the breaker has moved on further, its record does not say, and the likely
+  /// answer is given.
   [[nodiscard]] bool ended_by(Bits generation, Position position) const noexcept {
     Control word;
     Record record;
     if (!load(word, record, word::ratio)) return true;
-    return record.window_generation != generation || record.window_end == position;
+    if (record.window_generation == generation) return record.window_end == position;
+    return record.window_generation != ((generation + 1) & low_bits(Env::Widths::generation));
   }
 
   /// One look. False: the window did not stand still, or is one that `record`, being old, names for nothing.

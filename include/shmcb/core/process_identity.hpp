@@ -34,7 +34,7 @@ struct IdentitySystem {
   [[nodiscard]] static std::uint64_t random() noexcept {
     std::uint64_t bits = 0;
     if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) == ssize_t{sizeof bits}) return bits;
-    timespec now;
+    timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
     bits = (static_cast<std::uint64_t>(now.tv_sec) << 32U) ^ static_cast<std::uint64_t>(now.tv_nsec);
     bits ^= static_cast<std::uint64_t>(::getpid()) << 40U;
@@ -55,7 +55,7 @@ class __attribute__((visibility("default"))) ProcessIdentity {
  public:
   [[nodiscard]] static std::uint64_t current() noexcept {
     // sync: identity-word: the word that is pointed to has been constructed.
-    const Word& word = *word_.load(std::memory_order_acquire);
+    const Word& word = *published_word.load(std::memory_order_acquire);
     const std::uint64_t id = word.load(std::memory_order_relaxed);  // relaxed: the number is all there is
     if (id != 0) [[likely]] {
       return id;
@@ -69,8 +69,8 @@ class __attribute__((visibility("default"))) ProcessIdentity {
 
   [[gnu::noinline]] static std::uint64_t establish() noexcept {
     // sync: identity-word: the word that is pointed to has been constructed.
-    Word* word = word_.load(std::memory_order_acquire);
-    if (word == &unset_) word = publish_word();
+    Word* word = published_word.load(std::memory_order_acquire);
+    if (word == &unset_word) word = publish_word();
     std::uint64_t fresh = System::random();
     if (fresh == 0) fresh = 1;
     std::uint64_t found = 0;
@@ -81,25 +81,26 @@ class __attribute__((visibility("default"))) ProcessIdentity {
 
   static Word* publish_word() noexcept {
     void* page = System::map_page();
-    Word* mine = page != nullptr ? ::new (page) Word{0} : &unmapped_;
+    Word* mine = page != nullptr ? ::new (page) Word{0} : &unmapped_word;
     // Before the word is published: no identity may be in it that a fork would leave there.
     if (page == nullptr || !System::wipe_on_fork(page)) System::run_in_forked_child(&forget);
-    Word* found = &unset_;
+    Word* found = &unset_word;
     // sync: identity-word: whoever loads the pointer finds the word constructed, and so does the loser of this race.
-    if (word_.compare_exchange_strong(found, mine, std::memory_order_acq_rel, std::memory_order_acquire)) return mine;
+    if (published_word.compare_exchange_strong(found, mine, std::memory_order_acq_rel, std::memory_order_acquire))
+      return mine;
     if (page != nullptr) System::unmap_page(page);  // nobody else has seen it
     return found;
   }
 
   static void forget() noexcept {
     // sync: identity-word: the word that is pointed to has been constructed.
-    Word* word = word_.load(std::memory_order_acquire);
+    Word* word = published_word.load(std::memory_order_acquire);
     word->store(0, std::memory_order_relaxed);  // relaxed: a forked child has one thread
   }
 
-  static inline constinit Word unset_{0};     // always zero: leads the first caller to `establish`
-  static inline constinit Word unmapped_{0};  // used where no page is to be had
-  static inline constinit std::atomic<Word*> word_{&unset_};
+  static inline constinit Word unset_word{0};     // always zero: leads the first caller to `establish`
+  static inline constinit Word unmapped_word{0};  // used where no page is to be had
+  static inline constinit std::atomic<Word*> published_word{&unset_word};
 };
 
 /// A nonzero random number that names this process: the same for all its threads until it ends, another one in a forked

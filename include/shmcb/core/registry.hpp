@@ -4,6 +4,8 @@
 // Entries of the index are never removed, so a probe sequence ends at the first empty slot.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -55,7 +57,17 @@ class Registry {
     if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
 
     Prepared prepared;
-    if (const Errc error = prepare(name, hash, settings, prepared); error != Errc::ok) return error;
+    for (int patience = kPatience;; --patience) {
+      const Errc error = prepare(name, hash, settings, prepared);
+      if (error == Errc::ok) break;
+      // Who holds the last place may be registering this very name: many processes start at once.
+      found = look_up(name, hash);
+      if (found.error != Errc::ok) return found.error;
+      if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
+      if (error != Errc::registry_full && error != Errc::ring_full) return error;
+      if (patience == 0 || !being_prepared_) return error;
+      ::sched_yield();
+    }
     const std::uint64_t entry = IndexWord::make(hash, prepared.breaker).bits;
     while (found.error == Errc::ok && found.empty_slot != nullptr) {
       // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here: look again.
@@ -185,6 +197,7 @@ class Registry {
   [[nodiscard]] Errc claim_place(std::uint32_t capacity, Prepared& prepared) noexcept {
     const std::uint32_t places = view_->geometry().breakers;
     Errc error = Errc::registry_full;
+    being_prepared_ = false;
     auto& cursor = view_->words().breaker_cursor;
     const std::uint64_t start = Env::load(cursor, Env::relaxed);  // relaxed: only saves scanning
     for (const bool take_back : {false, true}) {
@@ -208,14 +221,20 @@ class Registry {
     const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
     if (owner.published()) return Errc::registry_full;
     if (!owner.free()) {
-      if (!take_back || !presence_->is_dead(owner)) return Errc::registry_full;
+      if (!take_back || !presence_->is_dead(owner)) {
+        being_prepared_ = true;
+        return Errc::registry_full;
+      }
       if (in_index(index, cells)) {  // it died between publishing and saying so
         Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
         return Errc::registry_full;
       }
     }
     mine = presence_->own();
-    if (!Env::cas(cells.owner, owner.bits, mine.bits, Env::acq_rel)) return Errc::registry_full;  // sync: place-owner
+    if (!Env::cas(cells.owner, owner.bits, mine.bits, Env::acq_rel)) {  // sync: place-owner
+      being_prepared_ = true;
+      return Errc::registry_full;
+    }
     Env::store(cells.control, 0, Env::release);  // sync: control: a dead taker's record is named no longer
     const Errc ring = take_ring(index, cells, capacity);
     if (ring != Errc::ok) give_up(cells, mine);
@@ -269,8 +288,13 @@ class Registry {
     return Errc::ok;
   }
 
+  /// How often to look again where another process is just preparing a place. Arbitrary: that takes microseconds, and one that is
+  /// stopped in it must not hold up the others for long.
+  static constexpr int kPatience = 10'000;
+
   const SegmentView<Env>* view_;
   Presence* presence_;
+  bool being_prepared_ = false;  ///< the last claim_place saw a place that a living process is preparing
 };
 
 }  // namespace shmcb::core
