@@ -66,6 +66,8 @@ Error from_open(const SegmentOptions& options, int error) {
     case EACCES:
     case EPERM:
     case EROFS: return system_error(Errc::permission_denied, options, "opening " + path_of(options), error);
+    case ENOSPC:
+    case EDQUOT: return system_error(Errc::no_space, options, "creating a file in " + options.directory, error);
     case ELOOP: return {Errc::not_a_segment, segment(options) + ": " + path_of(options) + " is a symbolic link"};
     case EISDIR:
     case ENXIO: return {Errc::not_a_segment, segment(options) + ": " + path_of(options) + " is not a regular file"};
@@ -277,6 +279,20 @@ Error check_create_options(const SegmentOptions& options, core::Geometry& geomet
   return {};
 }
 
+/// Gets memory for the whole file. In small pieces: on older kernels (6.1 among them) any signal undoes the call under way, and a
+/// program with a profiling timer would not get through a large one.
+int reserve(int fd, off_t bytes) {
+  constexpr off_t kPiece = 64 * 1024;  // takes tens of microseconds
+  for (off_t offset = 0; offset < bytes; offset += kPiece) {
+    int error = 0;
+    do {
+      error = ::posix_fallocate(fd, offset, std::min(kPiece, bytes - offset));
+    } while (error == EINTR);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
 /// Mode, group, memory and header of a file that nobody else can see yet.
 Error complete(int fd, const SegmentOptions& options, const core::Geometry& geometry) {
   if (options.group && ::fchown(fd, static_cast<uid_t>(-1), *options.group) != 0) {
@@ -284,10 +300,7 @@ Error complete(int fd, const SegmentOptions& options, const core::Geometry& geom
   }
   // The umask does not apply to fchmod, so the mode is exactly this one.
   if (::fchmod(fd, options.mode) != 0) return system_error(Errc::system, options, "setting the mode", errno);
-  int error = 0;
-  do {
-    error = ::posix_fallocate(fd, 0, static_cast<off_t>(geometry.total_bytes));
-  } while (error == EINTR);
+  const int error = reserve(fd, static_cast<off_t>(geometry.total_bytes));
   if (error == ENOSPC || error == EFBIG || error == ENOMEM) {
     return {Errc::no_space, segment(options) + ": its size is " + std::to_string(geometry.total_bytes) + " bytes, which " +
                                 options.directory + " has no room for"};
@@ -328,21 +341,28 @@ void sweep(const SegmentOptions& options) {
 /// For file systems without O_TMPFILE, and where /proc is not mounted: a private name, moved into place without replacing.
 Error create_by_rename(const SegmentOptions& options, const core::Geometry& geometry) {
   sweep(options);
-  const std::string path = options.directory + "/" + std::string{kPrivatePrefix} + segment_name_or_default(options.name) + "." +
-                           hex(core::IdentitySystem::random()).substr(2);
-  const Fd fd{::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
-  if (!fd) return from_open(options, errno);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_len = 1;
-  (void)::fcntl(fd.get(), F_OFD_SETLK, &lock);
-  Error error = complete(fd.get(), options, geometry);
-  if (!error && ::renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, path_of(options).c_str(), RENAME_NOREPLACE) != 0) {
-    error = errno == EEXIST ? exists(options) : system_error(Errc::system, options, "moving it into place", errno);
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const std::string path = options.directory + "/" + std::string{kPrivatePrefix} + segment_name_or_default(options.name) + "." +
+                             hex(core::IdentitySystem::random()).substr(2);
+    const Fd fd{::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
+    if (!fd) return from_open(options, errno);
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_len = 1;
+    (void)::fcntl(fd.get(), F_OFD_SETLK, &lock);
+    if (Error error = complete(fd.get(), options, geometry)) {
+      ::unlink(path.c_str());
+      return error;
+    }
+    if (::renameat2(AT_FDCWD, path.c_str(), AT_FDCWD, path_of(options).c_str(), RENAME_NOREPLACE) == 0) return {};
+    const int error = errno;
+    ::unlink(path.c_str());
+    if (error == EEXIST) return exists(options);
+    // ENOENT: another creator came between our open and our lock, took the file for a leftover and swept it.
+    if (error != ENOENT) return system_error(Errc::system, options, "moving it into place", error);
   }
-  if (error) ::unlink(path.c_str());
-  return error;
+  return {Errc::system, segment(options) + " was swept away " + std::to_string(kAttempts) + " times while it was being created"};
 }
 
 }  // namespace
@@ -388,7 +408,6 @@ Error create_file(const SegmentOptions& options) {
   const Fd fd{::open(options.directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
   if (!fd) {
     if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) return create_by_rename(options, geometry);
-    if (errno == ENOSPC) return system_error(Errc::no_space, options, "creating a file in " + options.directory, errno);
     return from_open(options, errno);
   }
   if (Error error = complete(fd.get(), options, geometry)) return error;

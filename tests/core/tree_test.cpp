@@ -45,7 +45,8 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kLayers = {
     {"shared cell", {"core/record_pool.hpp", "core/ring.hpp", "core/breaker_cell.hpp", "core/registry.hpp"}},
     {"segment", {"segment.hpp", "segment_reader.hpp"}},
     {"storages", {"storage.hpp", "memory_storage.hpp", "shm_storage.hpp", "fallback_storage.hpp"}},
-    {"breaker", {"permit.hpp", "breaker_options.hpp", "classify.hpp", "throw_nested.hpp", "circuit_breaker.hpp"}},
+    {"breaker",
+     {"permit.hpp", "breaker_options.hpp", "breaker_reports.hpp", "classify.hpp", "throw_nested.hpp", "circuit_breaker.hpp"}},
     {"umbrella", {"shmcb.hpp"}},
 };
 

@@ -54,7 +54,8 @@ void run_processes(std::uint32_t count, Work work) {
       work(i);
     }));
   }
-  for (Child& child : children) EXPECT_EQ(child.wait(), exited(0));
+  for (Child& child : children)
+    EXPECT_EQ(child.wait(), exited(0));
 }
 
 /// How often each transition was reported, by all processes together.
@@ -63,25 +64,33 @@ struct Reported {
   void add(const std::optional<CircuitTransition>& transition) {
     if (transition) by_reason[static_cast<std::size_t>(transition->reason)].fetch_add(1);
   }
-  [[nodiscard]] std::uint64_t count(TransitionReason reason) const { return by_reason[static_cast<std::size_t>(reason)].load(); }
+  [[nodiscard]] std::uint64_t count(TransitionReason reason) const {
+    return by_reason[static_cast<std::size_t>(reason)].load();
+  }
   [[nodiscard]] std::uint64_t total() const {
     std::uint64_t sum = 0;
-    for (const auto& count : by_reason) sum += count.load();
+    for (const auto& count : by_reason)
+      sum += count.load();
     return sum;
   }
 };
 
 void trip(Breaker& breaker) {
   const Token token = breaker.admit().token;
-  while (breaker.peek().state == CircuitState::closed) ASSERT_EQ(breaker.record_outcome(token, Outcome::failure).error, Errc::ok);
+  while (breaker.peek().state == CircuitState::closed)
+    ASSERT_EQ(breaker.record_outcome(token, Outcome::failure).error, Errc::ok);
 }
 
 TEST(ManyProcesses, NeverHaveMoreProbesOutThanTheLimit) {
   constexpr std::uint32_t kLimit = 3;
   const TestSegment test = make_segment();
   const SharedClock clock;
-  const BreakerConfig config{.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{10},
-                             .success_threshold = 1'000'000, .probe_limit = kLimit, .probe_timeout = Millis{1'000}};
+  const BreakerConfig config{.name = "b",
+                             .failure_threshold = {.failures = 1, .window = 1},
+                             .cooldown = Millis{10},
+                             .success_threshold = 1'000'000,
+                             .probe_limit = kLimit,
+                             .probe_timeout = Millis{1'000}};
   Breaker breaker = open(test.segment(), config, clock);
   trip(breaker);
   clock.advance(Millis{10});
@@ -103,10 +112,12 @@ TEST(ManyProcesses, NeverHaveMoreProbesOutThanTheLimit) {
       ASSERT_EQ(entry.admission, Admission::probe);
       shared->probes.fetch_add(1);
       const std::uint32_t now_out = shared->out.fetch_add(1) + 1;
-      for (std::uint32_t seen = shared->most.load(); seen < now_out && !shared->most.compare_exchange_weak(seen, now_out);) {
+      for (std::uint32_t seen = shared->most.load();
+           seen < now_out && !shared->most.compare_exchange_weak(seen, now_out);) {
       }
       shared->out.fetch_sub(1);  // before the slot is free for another
-      const RecordResult recorded = breaker.record_outcome(entry.token, i % 2 == 0 ? Outcome::success : Outcome::ignored);
+      const RecordResult recorded =
+          breaker.record_outcome(entry.token, i % 2 == 0 ? Outcome::success : Outcome::ignored);
       ASSERT_EQ(recorded.error, Errc::ok);
       ASSERT_NE(recorded.status, RecordStatus::stale);
     }
@@ -153,8 +164,11 @@ TEST(ManyProcesses, OpenAndCloseOneBreakerTogetherAndReportEachTransitionOnce) {
   const std::uint32_t rounds = 10 * kScale;
   const TestSegment test = make_segment();
   const SharedClock clock;
-  const BreakerConfig config{.name = "b", .failure_threshold = {.failures = kFailures, .window = 50}, .cooldown = Millis{10},
-                             .success_threshold = 3, .probe_limit = 2};
+  const BreakerConfig config{.name = "b",
+                             .failure_threshold = {.failures = kFailures, .window = 50},
+                             .cooldown = Millis{10},
+                             .success_threshold = 3,
+                             .probe_limit = 2};
   Breaker breaker = open(test.segment(), config, clock);
   struct Shared {
     std::atomic<std::uint64_t> counted{0}, rejected{0}, late{0};
@@ -192,7 +206,8 @@ TEST(ManyProcesses, OpenAndCloseOneBreakerTogetherAndReportEachTransitionOnce) {
         if (probe.admission != Admission::probe) continue;
         shared->reported.add(breaker.record_outcome(probe.token, Outcome::success).transition);
       }
-      ASSERT_EQ(breaker.record_outcome(entry.token, Outcome::failure).status, RecordStatus::stale) << "of the period before";
+      ASSERT_EQ(breaker.record_outcome(entry.token, Outcome::failure).status, RecordStatus::stale)
+          << "of the period before";
       ASSERT_TRUE(barrier.arrive_and_wait());
     }
   });
@@ -211,7 +226,8 @@ TEST(ManyProcesses, CountEveryRejectionOfAnOutage) {
   Breaker breaker = open(test.segment(), config, clock);
   trip(breaker);
   run_processes(kProcesses, [&](std::uint32_t) {
-    for (std::uint32_t n = 0; n < 500 * kScale; ++n) ASSERT_EQ(breaker.admit().admission, Admission::rejected);
+    for (std::uint32_t n = 0; n < 500 * kScale; ++n)
+      ASSERT_EQ(breaker.admit().admission, Admission::rejected);
   });
   EXPECT_EQ(breaker.snapshot().record.rejected, std::uint64_t{kProcesses} * 500 * kScale);
 }
@@ -222,7 +238,8 @@ TEST(ManyProcesses, AttachAndRegisterWhileOthersRecord) {
   const TestSegment test = make_segment(kNames + 1);
   const SharedClock clock;
   const auto config = [](std::uint32_t number) {
-    return BreakerConfig{.name = "b" + std::to_string(number), .failure_threshold = {.failures = 3'000, .window = 3'000}};
+    return BreakerConfig{.name = "b" + std::to_string(number),
+                         .failure_threshold = {.failures = 3'000, .window = 3'000}};
   };
   Breaker busy = open(test.segment(), config(kNames), clock);
   struct Shared {
@@ -247,7 +264,8 @@ TEST(ManyProcesses, AttachAndRegisterWhileOthersRecord) {
     }
   });
   for (std::uint32_t name = 0; name <= kNames; ++name) {
-    EXPECT_EQ(open(test.segment(), config(name), clock).snapshot().record.failures, shared->counted.at(name).load()) << config(name).name;
+    EXPECT_EQ(open(test.segment(), config(name), clock).snapshot().record.failures, shared->counted.at(name).load())
+        << config(name).name;
     expect_ring_unbroken(test.segment(), name);
   }
   // Nobody died, but who lost a race for a name may have left the place it had prepared.
@@ -263,7 +281,8 @@ TEST(ForkedChild, GoesOnWithTheStorageOfItsParent) {
   ASSERT_EQ(run_in_child([&] {
               ASSERT_EQ(breaker.snapshot().record.failures, 1U);
               ASSERT_EQ(breaker.record_outcome(breaker.admit().token, Outcome::failure).status, RecordStatus::counted);
-              ASSERT_EQ(breaker.record_outcome(breaker.admit().token, Outcome::failure).transition.value().to, CircuitState::open);
+              ASSERT_EQ(breaker.record_outcome(breaker.admit().token, Outcome::failure).transition.value().to,
+                        CircuitState::open);
               ASSERT_EQ(breaker.force_state(CircuitState::closed).error, Errc::ok);
               ASSERT_EQ(breaker.force_state(CircuitState::open).error, Errc::ok);
             }),
@@ -276,7 +295,8 @@ TEST(ForkedChild, GoesOnWithTheStorageOfItsParent) {
 TEST(ForkedChild, HasNoSayInItsParentsPermits) {
   const TestSegment test = make_segment();
   const SharedClock clock;
-  BasicBreaker<Breaker> breaker(open(test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{10}}, clock));
+  BasicBreaker<Breaker> breaker(open(
+      test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{10}}, clock));
   trip(breaker.storage());
   clock.advance(Millis{10});
   auto acquired = breaker.try_acquire();
@@ -300,7 +320,12 @@ class LostProbe : public ::testing::Test {
   }
   const TestSegment test = make_segment();
   const SharedClock clock;
-  Breaker breaker = open(test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{10}, .probe_timeout = Millis{50}}, clock);
+  Breaker breaker = open(test.segment(),
+                         {.name = "b",
+                          .failure_threshold = {.failures = 1, .window = 1},
+                          .cooldown = Millis{10},
+                          .probe_timeout = Millis{50}},
+                         clock);
 };
 
 TEST_F(LostProbe, OfAKilledProcessComesBackWithTheLeaseAndNotBefore) {
@@ -332,7 +357,8 @@ TEST_F(LostProbe, ThatReportsAfterItWasReclaimedIsStale) {
   ASSERT_EQ(probe.admission, Admission::probe);
   ASSERT_TRUE(wait_until([&] {
     siginfo_t info{};
-    return ::waitid(P_PID, static_cast<id_t>(sleeper.pid()), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == sleeper.pid();
+    return ::waitid(P_PID, static_cast<id_t>(sleeper.pid()), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+           info.si_pid == sleeper.pid();
   }));
   sleeper.kill(SIGCONT);
   EXPECT_EQ(sleeper.wait(), exited(0));
@@ -343,7 +369,8 @@ TEST_F(LostProbe, ThatReportsAfterItWasReclaimedIsStale) {
 TEST(AllWorkers, KilledAtOnceAndStartedAgainFindTheStateTheyLeft) {
   TestSegment test = make_segment();
   const SharedClock clock;
-  const BreakerConfig config{.name = "b", .failure_threshold = {.failures = 100, .window = 8'000}, .cooldown = Millis{10}};
+  const BreakerConfig config{
+      .name = "b", .failure_threshold = {.failures = 100, .window = 8'000}, .cooldown = Millis{10}};
   const SharedArea<std::atomic<std::uint64_t>> successes;
   const SharedBarrier all_recorded(kProcesses + 1);
   test.detach();
@@ -353,16 +380,20 @@ TEST(AllWorkers, KilledAtOnceAndStartedAgainFindTheStateTheyLeft) {
       workers.push_back(fork_child([&, i] {
         Breaker breaker = open(test.attach(), config, clock);
         for (int n = 0; n < 100; ++n) {
-          if (breaker.record_outcome(breaker.admit().token, Outcome::success).status == RecordStatus::counted) (*successes).fetch_add(1);
+          if (breaker.record_outcome(breaker.admit().token, Outcome::success).status == RecordStatus::counted)
+            (*successes).fetch_add(1);
         }
         if (i == 0) (void)breaker.record_outcome(breaker.admit().token, Outcome::failure);
         ASSERT_TRUE(all_recorded.arrive_and_wait());
-        for (;;) (void)breaker.snapshot();
+        for (;;)
+          (void)breaker.snapshot();
       }));
     }
     ASSERT_TRUE(all_recorded.arrive_and_wait());
-    for (const Child& worker : workers) worker.kill(SIGKILL);
-    for (Child& worker : workers) EXPECT_EQ(worker.wait(), killed_by(SIGKILL));
+    for (const Child& worker : workers)
+      worker.kill(SIGKILL);
+    for (Child& worker : workers)
+      EXPECT_EQ(worker.wait(), killed_by(SIGKILL));
   }
   run_processes(kProcesses, [&](std::uint32_t) {
     const StateRecord seen = open(test.attach(), config, clock).snapshot().record;
@@ -387,7 +418,7 @@ TEST(DeadOwner, ThatNobodyReapedIsDeadAllTheSame) {
   expect_records_accounted(test.segment(), test->geometry().records);
 }
 
-// ---- signal handlers -----------------------------------------------------------------------------------------------------
+// ---- signal handlers ------------------------------------------------------------------------------------------------
 
 struct Interrupted {
   Breaker* breaker;
@@ -405,29 +436,31 @@ void record_in_handler(int) {
 TEST(SignalHandler, MayRecordWhileItInterruptsARecord) {
   const TestSegment test = make_segment();
   const SharedClock clock;
-  ASSERT_EQ(run_in_child([&] {
-              Breaker breaker = open(test.segment(), {.name = "b", .failure_threshold = {.failures = 60'000, .window = 60'000}}, clock);
-              Interrupted interrupted{.breaker = &breaker, .counted = 0, .runs = 0};
-              g_interrupted = &interrupted;
-              struct sigaction action {};
-              action.sa_handler = record_in_handler;
-              ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
-              const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 200}, .it_value = {.tv_sec = 0, .tv_usec = 200}};
-              ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
-              constexpr std::uint64_t kRecords = 20'000;
-              for (std::uint64_t n = 0; n < kRecords; ++n) {
-                const RecordResult recorded = breaker.record_outcome(breaker.admit().token, Outcome::success);
-                ASSERT_EQ(recorded.error, Errc::ok);
-                ASSERT_EQ(recorded.status, RecordStatus::counted);
-              }
-              const itimerval never{};
-              ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
-              ASSERT_EQ(::signal(SIGALRM, SIG_IGN), &record_in_handler);
-              const StateRecord seen = breaker.snapshot().record;
-              ASSERT_EQ(interrupted.counted, interrupted.runs);
-              ASSERT_EQ(seen.successes + seen.failures, kRecords + interrupted.counted);
-            }),
-            exited(0));
+  ASSERT_EQ(
+      run_in_child([&] {
+        Breaker breaker =
+            open(test.segment(), {.name = "b", .failure_threshold = {.failures = 60'000, .window = 60'000}}, clock);
+        Interrupted interrupted{.breaker = &breaker, .counted = 0, .runs = 0};
+        g_interrupted = &interrupted;
+        struct sigaction action {};
+        action.sa_handler = record_in_handler;
+        ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
+        const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 200}, .it_value = {.tv_sec = 0, .tv_usec = 200}};
+        ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
+        constexpr std::uint64_t kRecords = 20'000;
+        for (std::uint64_t n = 0; n < kRecords; ++n) {
+          const RecordResult recorded = breaker.record_outcome(breaker.admit().token, Outcome::success);
+          ASSERT_EQ(recorded.error, Errc::ok);
+          ASSERT_EQ(recorded.status, RecordStatus::counted);
+        }
+        const itimerval never{};
+        ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
+        ASSERT_EQ(::signal(SIGALRM, SIG_IGN), &record_in_handler);
+        const StateRecord seen = breaker.snapshot().record;
+        ASSERT_EQ(interrupted.counted, interrupted.runs);
+        ASSERT_EQ(seen.successes + seen.failures, kRecords + interrupted.counted);
+      }),
+      exited(0));
 }
 
 }  // namespace

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What can be said of a segment at rest, whatever died in it: every record is accounted for, every ring is one unbroken run.
+// What can be said of a segment at rest, whatever died in it: every record is accounted for, every ring is one unbroken
+// run.
 #pragma once
-
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "shmcb/core/registry.hpp"
 #include "shmcb/segment.hpp"
@@ -53,14 +54,17 @@ struct Census {
   return census;
 }
 
-/// Claims every record there is to be had and gives them back: afterwards nothing may be left behind. How many there were.
+/// Claims every record there is to be had and gives them back: afterwards nothing may be left behind. How many there
+/// were.
 inline std::uint32_t take_back_all(const Segment& segment) {
   core::RecordPool<core::StdEnv> pool(segment.view(), segment.presence());
   std::vector<std::uint32_t> claimed;
   Errc error = Errc::ok;
-  while (const std::uint32_t record = pool.claim(error)) claimed.push_back(record);
+  while (const std::uint32_t record = pool.claim(error))
+    claimed.push_back(record);
   EXPECT_EQ(error, Errc::records_exhausted);
-  for (const std::uint32_t record : claimed) pool.release(record);
+  for (const std::uint32_t record : claimed)
+    pool.release(record);
   return static_cast<std::uint32_t>(claimed.size());
 }
 
@@ -78,8 +82,9 @@ inline void expect_records_accounted(const Segment& segment, std::uint32_t at_mo
   EXPECT_LE(after.owned, 2U) << "a process keeps two spares";
 }
 
-/// Finds the ring of a published breaker at rest unbroken: the tail near the hint, behind it one whole lap without a gap, in which
-/// times and entries of one period keep their order, and no entry of the current period behind a flagged one.
+/// Finds the ring of a published breaker at rest unbroken: the tail near the hint, behind it one whole lap without a
+/// gap, in which times and entries of one period keep their order, and no entry of the current period behind a flagged
+/// one.
 inline void expect_ring_unbroken(const Segment& segment, std::uint32_t breaker) {
   using Env = core::StdEnv;
   const auto& view = segment.view();
@@ -108,7 +113,8 @@ inline void expect_ring_unbroken(const Segment& segment, std::uint32_t breaker) 
   }
 }
 
-/// Finds that a breaker can still be led into each of its states, whatever state it is in. `advance(Millis)` moves its clock.
+/// Finds that a breaker can still be led into each of its states, whatever state it is in. `advance(Millis)` moves its
+/// clock.
 template <Storage S, class Advance>
 void expect_every_state_can_be_left(S& breaker, Advance advance) {
   const Settings settings = breaker.settings();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operation is killed at every one of its atomic accesses, each time in a fresh segment and a process of its own. What the
-// survivor then sees must be, answer by answer, what the reference rules say with the dead one's operation or without it.
+// Every operation is killed at every one of its atomic accesses, each time in a fresh segment and a process of its own.
+// What the survivor then sees must be, answer by answer, what the reference rules say with the dead one's operation or
+// without it.
 #include <signal.h>
 #include <unistd.h>
 
@@ -40,14 +41,41 @@ const Script kOneProbeOut = kCooledDown + Script{admit_as(0)};
 /// Probe 1 is out still; 2 and 3 are admitted in the new period.
 const Script kSiblingOut = kProbesOut + Script{success_of(0), admit_as(4), success_of(4), admit_as(2), admit_as(3)};
 
-/// What the survivor does, in whatever state it finds the breaker: snapshot and record come first (see `Expected::pending`).
+/// What the survivor does, in whatever state it finds the breaker: snapshot and record come first (see
+/// `Expected::pending`).
 const Script kEpilogue =
-    Script{kSnapshot, success_of(2), kSnapshot, failure_of(3), kSnapshot, admit_as(5), kSnapshot, admit_as(6), kSnapshot,
-           success_of(5), kSnapshot, failure_of(6), kSnapshot, advance_by(Millis{50}), admit_as(7), admit_as(8), admit_as(9), kSnapshot,
-           success_of(7), kSnapshot, success_of(8), kSnapshot, advance_by(Millis{100}), admit_as(10), kSnapshot, success_of(10),
-           admit_as(11), success_of(11), kSnapshot} +
+    Script{kSnapshot,
+           success_of(2),
+           kSnapshot,
+           failure_of(3),
+           kSnapshot,
+           admit_as(5),
+           kSnapshot,
+           admit_as(6),
+           kSnapshot,
+           success_of(5),
+           kSnapshot,
+           failure_of(6),
+           kSnapshot,
+           advance_by(Millis{50}),
+           admit_as(7),
+           admit_as(8),
+           admit_as(9),
+           kSnapshot,
+           success_of(7),
+           kSnapshot,
+           success_of(8),
+           kSnapshot,
+           advance_by(Millis{100}),
+           admit_as(10),
+           kSnapshot,
+           success_of(10),
+           admit_as(11),
+           success_of(11),
+           kSnapshot} +
     times(3, {admit_as(12), failure_of(12), kSnapshot}) +
-    Script{advance_by(Millis{100}), admit_as(13), ignored_of(13), admit_as(14), failure_of(14), kSnapshot, success_of(0), failure_of(1), kSnapshot};
+    Script{advance_by(Millis{100}), admit_as(13),  ignored_of(13), admit_as(14), failure_of(14), kSnapshot,
+           success_of(0),           failure_of(1), kSnapshot};
 
 struct Scenario {
   std::string name;
@@ -77,14 +105,16 @@ Reference reference(const BreakerConfig& config) {
 
 /// As if `config` had been what `replaced` says. (Only in settings that the preparation does not depend on.)
 BreakerConfig with_settings(BreakerConfig config, const Settings& replaced) {
-  config.failure_threshold = {.failures = replaced.failures, .window = replaced.window, .within = Millis{replaced.within_ms}};
+  config.failure_threshold = {
+      .failures = replaced.failures, .window = replaced.window, .within = Millis{replaced.within_ms}};
   config.cooldown = Millis{replaced.cooldown_ms};
   config.probe_timeout = Millis{replaced.probe_timeout_ms};
   return config;
 }
 
-/// The answers where the first `count` operations were performed; and where the last of them decided a trip but did not get to
-/// carry it out: then nothing shows until the next record of the period, which completes the trip, reports it, and is stale.
+/// The answers where the first `count` operations were performed; and where the last of them decided a trip but did not
+/// get to carry it out: then nothing shows until the next record of the period, which completes the trip, reports it,
+/// and is stale.
 void add_expected(const Scenario& s, std::size_t count, std::vector<Expected>& all) {
   const bool replaced = count > 0 && s.operations[0].kind == Op::Kind::replace;
   const auto prepared = [&] {
@@ -113,7 +143,8 @@ void add_expected(const Scenario& s, std::size_t count, std::vector<Expected>& a
 
 std::vector<Expected> expectations(const Scenario& s, std::size_t victims) {
   std::vector<Expected> all;
-  for (std::size_t count = 0; count <= victims; ++count) add_expected(s, count, all);
+  for (std::size_t count = 0; count <= victims; ++count)
+    add_expected(s, count, all);
   return all;
 }
 
@@ -230,18 +261,23 @@ void explore(const Scenario& s) {
               kStride == 1 ? "" : " (a sample of them)", static_cast<unsigned long>(pairs));
 }
 
-TEST(KilledAdmit, InClosedHasNothingToLeave) { explore({.name = "admit in Closed", .prepare = kAdmitted, .operations = {admit_as(15), admit_as(15)}}); }
+TEST(KilledAdmit, InClosedHasNothingToLeave) {
+  explore({.name = "admit in Closed", .prepare = kAdmitted, .operations = {admit_as(15), admit_as(15)}});
+}
 
 TEST(KilledAdmit, BeforeTheCooldownCountsItsRejectionOrNot) {
-  explore({.name = "admit in Open before the cooldown", .prepare = kOpened, .operations = {admit_as(15), admit_as(15)}});
+  explore(
+      {.name = "admit in Open before the cooldown", .prepare = kOpened, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, AfterTheCooldownBeginsHalfOpenOrNot) {
-  explore({.name = "admit in Open after the cooldown", .prepare = kCooledDown, .operations = {admit_as(15), admit_as(15)}});
+  explore(
+      {.name = "admit in Open after the cooldown", .prepare = kCooledDown, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, OfAProbeTakesItsSlotOrNot) {
-  explore({.name = "admit in HalfOpen, a slot free", .prepare = kOneProbeOut, .operations = {admit_as(15), admit_as(15)}});
+  explore(
+      {.name = "admit in HalfOpen, a slot free", .prepare = kOneProbeOut, .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledAdmit, OfAFullHalfOpenCountsItsRejectionOrNot) {
@@ -249,55 +285,86 @@ TEST(KilledAdmit, OfAFullHalfOpenCountsItsRejectionOrNot) {
 }
 
 TEST(KilledAdmit, AfterTheLeaseReclaimsTheProbesOrNot) {
-  explore({.name = "admit in HalfOpen, lease over", .prepare = kProbesOut + Script{advance_by(Millis{50})}, .operations = {admit_as(15), admit_as(15)}});
+  explore({.name = "admit in HalfOpen, lease over",
+           .prepare = kProbesOut + Script{advance_by(Millis{50})},
+           .operations = {admit_as(15), admit_as(15)}});
 }
 
 TEST(KilledRecord, OfASuccessIsCountedOrNot) {
-  explore({.name = "record success", .prepare = kAdmitted + Script{failure_of(2)}, .operations = {success_of(0), success_of(1)}});
+  explore({.name = "record success",
+           .prepare = kAdmitted + Script{failure_of(2)},
+           .operations = {success_of(0), success_of(1)}});
 }
 
 TEST(KilledRecord, OfAFailureIsCountedOrNot) {
-  explore({.name = "record failure", .prepare = kAdmitted + Script{success_of(2)}, .operations = {failure_of(0), failure_of(1)}});
+  explore({.name = "record failure",
+           .prepare = kAdmitted + Script{success_of(2)},
+           .operations = {failure_of(0), failure_of(1)}});
 }
 
 TEST(KilledRecord, ThatTripsOpensTheBreakerAtTheNextRecordAtTheLatest) {
-  explore({.name = "record failure that trips", .prepare = kAdmitted + Script{failure_of(2), failure_of(2)}, .operations = {failure_of(0), failure_of(1)}, .trips = true});
+  explore({.name = "record failure that trips",
+           .prepare = kAdmitted + Script{failure_of(2), failure_of(2)},
+           .operations = {failure_of(0), failure_of(1)},
+           .trips = true});
 }
 
 TEST(KilledRecord, OfASuccessBehindAPendingTripCompletesItOrLeavesItToTheNext) {
-  explore({.name = "record success behind a pending trip", .prepare = kAdmitted + Script{failure_of(2), failure_of(2)}, .operations = {success_of(0), success_of(1)}, .decide_trip_before = failure_of(2)});
+  explore({.name = "record success behind a pending trip",
+           .prepare = kAdmitted + Script{failure_of(2), failure_of(2)},
+           .operations = {success_of(0), success_of(1)},
+           .decide_trip_before = failure_of(2)});
 }
 
 TEST(KilledRecord, OfAFailureBehindAPendingTripCompletesItOrLeavesItToTheNext) {
-  explore({.name = "record failure behind a pending trip", .prepare = kAdmitted + Script{failure_of(2), failure_of(2)}, .operations = {failure_of(0), failure_of(1)}, .decide_trip_before = failure_of(2)});
+  explore({.name = "record failure behind a pending trip",
+           .prepare = kAdmitted + Script{failure_of(2), failure_of(2)},
+           .operations = {failure_of(0), failure_of(1)},
+           .decide_trip_before = failure_of(2)});
 }
 
 TEST(KilledRecord, ThatRaisesTheHintIsCountedOrNot) {
-  explore({.name = "record success where the hint is raised", .prepare = kAdmitted + times(8, {success_of(2)}), .operations = {success_of(0), success_of(1)}});
-  explore({.name = "record failure where the hint is raised", .prepare = kAdmitted + times(8, {success_of(2)}), .operations = {failure_of(0), failure_of(1)}});
+  explore({.name = "record success where the hint is raised",
+           .prepare = kAdmitted + times(8, {success_of(2)}),
+           .operations = {success_of(0), success_of(1)}});
+  explore({.name = "record failure where the hint is raised",
+           .prepare = kAdmitted + times(8, {success_of(2)}),
+           .operations = {failure_of(0), failure_of(1)}});
 }
 
 TEST(KilledRecord, WhereTheLapEndsIsCountedOrNot) {
-  explore({.name = "record success at a lap's end", .prepare = kAdmitted + times(15, {success_of(2)}), .operations = {success_of(0), success_of(1)}});
-  explore({.name = "record failure at a lap's end", .prepare = kAdmitted + times(15, {success_of(2)}), .operations = {failure_of(0), failure_of(1)}});
+  explore({.name = "record success at a lap's end",
+           .prepare = kAdmitted + times(15, {success_of(2)}),
+           .operations = {success_of(0), success_of(1)}});
+  explore({.name = "record failure at a lap's end",
+           .prepare = kAdmitted + times(15, {success_of(2)}),
+           .operations = {failure_of(0), failure_of(1)}});
 }
 
 TEST(KilledRecord, WhereTheLapTagComesRoundIsCountedOrNot) {
-  const std::size_t before_the_wrap = (std::size_t{16} << 9U) - 16;  // a window of 10 has 16 slots, positions begin there
-  explore({.name = "record success where the lap tag comes round", .prepare = kAdmitted + times(before_the_wrap, {success_of(2)}), .operations = {success_of(0), success_of(1)}});
+  const std::size_t before_the_wrap =
+      (std::size_t{16} << 9U) - 16;  // a window of 10 has 16 slots, positions begin there
+  explore({.name = "record success where the lap tag comes round",
+           .prepare = kAdmitted + times(before_the_wrap, {success_of(2)}),
+           .operations = {success_of(0), success_of(1)}});
 }
 
 TEST(KilledRecord, ThatIsTheFirstOfItsPeriodIsCountedOrNot) {
   const Script forced = Script{force_to(CircuitState::closed)} + kAdmitted;
   explore({.name = "first success of a period", .prepare = forced, .operations = {success_of(0), success_of(1)}});
   explore({.name = "first failure of a period", .prepare = forced, .operations = {failure_of(0), failure_of(1)}});
-  Scenario alone{.name = "first failure of a period, that trips", .prepare = forced, .operations = {failure_of(0), failure_of(1)}, .trips = true};
+  Scenario alone{.name = "first failure of a period, that trips",
+                 .prepare = forced,
+                 .operations = {failure_of(0), failure_of(1)},
+                 .trips = true};
   alone.config.failure_threshold.failures = 1;
   explore(alone);
 }
 
 TEST(KilledRecord, OfAnOlderPeriodChangesNothing) {
-  explore({.name = "record of an older period", .prepare = kAdmitted + Script{force_to(CircuitState::closed), admit_as(2), admit_as(3)}, .operations = {failure_of(0), failure_of(1)}});
+  explore({.name = "record of an older period",
+           .prepare = kAdmitted + Script{force_to(CircuitState::closed), admit_as(2), admit_as(3)},
+           .operations = {failure_of(0), failure_of(1)}});
 }
 
 TEST(KilledProbe, WithASuccessThatDoesNotCloseFreesItsSlotOrNot) {
@@ -305,8 +372,11 @@ TEST(KilledProbe, WithASuccessThatDoesNotCloseFreesItsSlotOrNot) {
 }
 
 TEST(KilledProbe, WithASuccessThatClosesDoesSoOrNot) {
-  explore({.name = "probe success, closing", .prepare = kProbesOut + Script{success_of(1)}, .operations = {success_of(0)}});
-  explore({.name = "two probes' successes that close", .prepare = kProbesOut, .operations = {success_of(0), success_of(1)}});
+  explore(
+      {.name = "probe success, closing", .prepare = kProbesOut + Script{success_of(1)}, .operations = {success_of(0)}});
+  explore({.name = "two probes' successes that close",
+           .prepare = kProbesOut,
+           .operations = {success_of(0), success_of(1)}});
 }
 
 TEST(KilledProbe, WithAFailureOpensTheBreakerOrNot) {
@@ -332,7 +402,9 @@ TEST(KilledForce, ResetsTheBreakerOrNot) {
 }
 
 TEST(KilledReplacement, OfSettingsIsMadeOrNot) {
-  Scenario s{.name = "replace the cooldown in Closed", .prepare = kAdmitted + Script{failure_of(2)}, .operations = {kReplaceSettings, kReplaceSettings}};
+  Scenario s{.name = "replace the cooldown in Closed",
+             .prepare = kAdmitted + Script{failure_of(2)},
+             .operations = {kReplaceSettings, kReplaceSettings}};
   s.replaced.cooldown_ms = 40;
   explore(s);
   s.name = "replace the cooldown in Open";
@@ -357,9 +429,19 @@ void let_a_dead_process_own_all_records(const Segment& segment) {
 }
 
 TEST(KilledTakeBack, LeavesTheRecordsOfTheDeadToTheNext) {
-  explore({.name = "trip without a free record", .prepare = kAdmitted + Script{failure_of(2), failure_of(2)}, .operations = {failure_of(0), failure_of(1)}, .trips = true, .exhaust = let_a_dead_process_own_all_records});
-  explore({.name = "admit after the cooldown without a free record", .prepare = kCooledDown, .operations = {admit_as(15), admit_as(15)}, .exhaust = let_a_dead_process_own_all_records});
-  explore({.name = "force without a free record", .prepare = kProbesOut, .operations = {force_to(CircuitState::closed)}, .exhaust = let_a_dead_process_own_all_records});
+  explore({.name = "trip without a free record",
+           .prepare = kAdmitted + Script{failure_of(2), failure_of(2)},
+           .operations = {failure_of(0), failure_of(1)},
+           .trips = true,
+           .exhaust = let_a_dead_process_own_all_records});
+  explore({.name = "admit after the cooldown without a free record",
+           .prepare = kCooledDown,
+           .operations = {admit_as(15), admit_as(15)},
+           .exhaust = let_a_dead_process_own_all_records});
+  explore({.name = "force without a free record",
+           .prepare = kProbesOut,
+           .operations = {force_to(CircuitState::closed)},
+           .exhaust = let_a_dead_process_own_all_records});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registering breakers while processes die and race: a name is there or not, a place and a record are never lost for good.
+// Registering breakers while processes die and race: a name is there or not, a place and a record are never lost for
+// good.
 #include <signal.h>
 #include <unistd.h>
 
@@ -71,13 +72,15 @@ void explore(const Preparation& p) {
   for (bool completed = false; !completed; k += kStride) {
     SCOPED_TRACE(p.what + ", killed at access " + std::to_string(k));
     const TestSegment test = make_segment();
-    for (const std::string& name : p.names) open(test.segment(), name).run(Script{admit_as(0), failure_of(0), success_of(0)});
+    for (const std::string& name : p.names)
+      open(test.segment(), name).run(Script{admit_as(0), failure_of(0), success_of(0)});
     for (const std::uint64_t death : p.deaths) {
       ASSERT_EQ(register_in_child(test, "lost", death, *steps).wait(), killed_by(SIGKILL));
     }
     std::vector<std::string> there = p.names;
     core::BreakerCell<core::StdEnv> lost;
-    if (core::Registry<core::StdEnv>(test->view(), test->presence()).find("lost", lost) == Errc::ok) there.emplace_back("lost");
+    if (core::Registry<core::StdEnv>(test->view(), test->presence()).find("lost", lost) == Errc::ok)
+      there.emplace_back("lost");
     const Ended end = register_in_child(test, p.victim, k, *steps).wait();
     completed = end == exited(p.full);
     ASSERT_TRUE(completed || end == killed_by(SIGKILL)) << end;
@@ -87,7 +90,8 @@ void explore(const Preparation& p) {
     std::vector<std::string> names = there;
     const bool known = std::find(names.begin(), names.end(), p.victim) != names.end();
     if (!known && names.size() < kPlaces) names.push_back(p.victim);
-    for (int i = 0; names.size() < kPlaces; ++i) names.push_back("further-" + std::to_string(i));
+    for (int i = 0; names.size() < kPlaces; ++i)
+      names.push_back("further-" + std::to_string(i));
     for (const std::string& name : names) {
       auto breaker = open(test.segment(), name);
       const Segment other = test.attach();
@@ -98,10 +102,12 @@ void explore(const Preparation& p) {
       breaker.run(Script{admit_as(0), failure_of(0)});
       EXPECT_EQ(same.storage().snapshot().record.failures, before + 1) << "two breakers are called " << name;
     }
-    const auto beyond = ShmStorage<FakeClock>::open(test.segment(), named("one-too-many"), OnMismatch::refuse, FakeClock{kScriptStart});
+    const auto beyond =
+        ShmStorage<FakeClock>::open(test.segment(), named("one-too-many"), OnMismatch::refuse, FakeClock{kScriptStart});
     ASSERT_FALSE(beyond);
     EXPECT_EQ(beyond.error().code, Errc::registry_full);
-    for (std::uint32_t i = 0; i < kPlaces; ++i) expect_ring_unbroken(test.segment(), i);
+    for (std::uint32_t i = 0; i < kPlaces; ++i)
+      expect_ring_unbroken(test.segment(), i);
     for (const std::string& name : names) {
       auto breaker = open(test.segment(), name);
       expect_every_state_can_be_left(breaker);
@@ -109,29 +115,38 @@ void explore(const Preparation& p) {
     expect_records_accounted(test.segment(), test->geometry().records);
     if (::testing::Test::HasFailure()) return;
   }
-  std::printf("[ kills    ] %s: %lu kill points%s\n", p.what.c_str(), static_cast<unsigned long>(*steps), kStride == 1 ? "" : " (a sample of them)");
+  std::printf("[ kills    ] %s: %lu kill points%s\n", p.what.c_str(), static_cast<unsigned long>(*steps),
+              kStride == 1 ? "" : " (a sample of them)");
 }
 
-TEST(KilledRegistration, OfANewNameLeavesItRegisteredOrNot) { explore({.what = "register a new name", .names = {"a"}, .deaths = {}}); }
+TEST(KilledRegistration, OfANewNameLeavesItRegisteredOrNot) {
+  explore({.what = "register a new name", .names = {"a"}, .deaths = {}});
+}
 
 TEST(KilledRegistration, OfAnExistingNameLeavesItAsItWas) {
   explore({.what = "register an existing name", .names = {"a", "b"}, .deaths = {}, .victim = "b"});
 }
 
 TEST(KilledRegistration, InAFullSegmentLeavesNothing) {
-  explore({.what = "register where all places are taken", .names = {"a", "b", "c"}, .deaths = {}, .full = 10 + static_cast<int>(Errc::registry_full)});
+  explore({.what = "register where all places are taken",
+           .names = {"a", "b", "c"},
+           .deaths = {},
+           .full = 10 + static_cast<int>(Errc::registry_full)});
 }
 
 TEST(KilledRegistration, OnAPlaceOfTheDeadLeavesItToTheNext) {
   // Dead at the claim of a place, within the taking of its ring, filling its record, before the publication, after it.
   for (const std::uint64_t death : std::vector<std::uint64_t>{4, 6, 8, 10, 12, 14, 40, 70}) {
-    explore({.what = "register on the place of one who died at access " + std::to_string(death), .names = {"a", "b"}, .deaths = {death}});
+    explore({.what = "register on the place of one who died at access " + std::to_string(death),
+             .names = {"a", "b"},
+             .deaths = {death}});
   }
 }
 
 TEST(KilledRegistration, BesideOneWhoDiedBetweenPublishingAndSayingSoTakesAnotherPlace) {
   for (const std::uint64_t death : std::vector<std::uint64_t>{71, 72, 73, 74}) {
-    explore({.what = "register beside one who died at access " + std::to_string(death), .names = {"a"}, .deaths = {death}});
+    explore(
+        {.what = "register beside one who died at access " + std::to_string(death), .names = {"a"}, .deaths = {death}});
   }
 }
 
@@ -152,7 +167,8 @@ TEST(RacingRegistration, OfOneNameSucceedsForEveryoneWhereOnePlaceIsLeft) {
         open(attached, "b").run(Script{admit_as(0), success_of(0)});
       }));
     }
-    for (Child& child : children) ASSERT_EQ(child.wait(), exited(0)) << "round " << round;
+    for (Child& child : children)
+      ASSERT_EQ(child.wait(), exited(0)) << "round " << round;
     EXPECT_EQ(open(test.segment(), "b").storage().snapshot().record.successes, kProcesses);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Scripts of breaker operations that run on any storage and answer in text, so that a shared-memory breaker can be compared,
-// answer by answer, with the reference rules (MemoryStorage).
+// Scripts of breaker operations that run on any storage and answer in text, so that a shared-memory breaker can be
+// compared, answer by answer, with the reference rules (MemoryStorage).
 #pragma once
 
 #include <array>
@@ -26,7 +26,9 @@ struct Op {
 
 inline constexpr std::size_t kAttempts = 16;
 inline constexpr Op kSnapshot{};
-[[nodiscard]] constexpr Op admit_as(std::size_t attempt) { return {.kind = Op::Kind::admit, .attempt = attempt}; }
+[[nodiscard]] constexpr Op admit_as(std::size_t attempt) {
+  return {.kind = Op::Kind::admit, .attempt = attempt};
+}
 [[nodiscard]] constexpr Op success_of(std::size_t attempt) {
   return {.kind = Op::Kind::record, .attempt = attempt, .outcome = Outcome::success};
 }
@@ -36,8 +38,12 @@ inline constexpr Op kSnapshot{};
 [[nodiscard]] constexpr Op ignored_of(std::size_t attempt) {
   return {.kind = Op::Kind::record, .attempt = attempt, .outcome = Outcome::ignored};
 }
-[[nodiscard]] constexpr Op force_to(CircuitState to) { return {.kind = Op::Kind::force, .to = to}; }
-[[nodiscard]] constexpr Op advance_by(Millis by) { return {.kind = Op::Kind::advance, .by = by}; }
+[[nodiscard]] constexpr Op force_to(CircuitState to) {
+  return {.kind = Op::Kind::force, .to = to};
+}
+[[nodiscard]] constexpr Op advance_by(Millis by) {
+  return {.kind = Op::Kind::advance, .by = by};
+}
 /// Writes the settings that the scenario knows: only the one under test does that.
 inline constexpr Op kReplaceSettings{.kind = Op::Kind::replace};
 
@@ -51,7 +57,8 @@ using Tokens = std::array<Token, kAttempts>;
 }
 [[nodiscard]] inline Script times(std::size_t count, const Script& script) {
   Script out;
-  for (std::size_t i = 0; i < count; ++i) out.insert(out.end(), script.begin(), script.end());
+  for (std::size_t i = 0; i < count; ++i)
+    out.insert(out.end(), script.begin(), script.end());
   return out;
 }
 
@@ -60,7 +67,8 @@ inline constexpr Instant kScriptStart{std::chrono::hours{1}};
 
 [[nodiscard]] inline std::string text_of(const StateRecord& record) {
   std::string text{to_string(record.state)};
-  text += record.opened_at ? " opened " + std::to_string((*record.opened_at - kScriptStart).count()) + "us" : " never opened";
+  text += record.opened_at ? " opened " + std::to_string((*record.opened_at - kScriptStart).count()) + "us"
+                           : " never opened";
   text += ", " + std::to_string(record.successes) + " s, " + std::to_string(record.failures) + " f, " +
           std::to_string(record.rejected) + " rejected";
   return text;
@@ -115,7 +123,8 @@ class ScriptRunner {
   Answers run(const Script& script) {
     Answers answers;
     answers.reserve(script.size());
-    for (const Op& op : script) answers.push_back(run(op));
+    for (const Op& op : script)
+      answers.push_back(run(op));
     return answers;
   }
 

@@ -28,7 +28,8 @@ TEST(TorturedThreads, LeaveEveryBreakerSound) {
   run_threads(kThreads, [&](std::size_t i) {
     // Half of them share one attachment, as threads of a process do; the others have one each, as processes do.
     TortureWorker worker(i % 2 == 0 ? test.segment() : test.attach(), clock, seed.at(i));
-    for (int n = 0; n < 5'000; ++n) worker.step();
+    for (int n = 0; n < 5'000; ++n)
+      worker.step();
     EXPECT_EQ(worker.complaint(), "");
   });
   // Whoever loses the race for a swapped-out record's ownership leaves it to be taken back.
@@ -40,7 +41,9 @@ TEST(ManyThreads, OpenOneBreakerTogetherAndLoseNoOutcome) {
   const SharedClock clock;
   const TestSegment test({.breakers = 1, .ring_slots = 1'024, .participants = 4, .epoch = SharedClock::kStart});
   auto breaker = ShmStorage<SharedClock>::open(
-      test.segment(), {.name = "b", .failure_threshold = {.failures = kFailures, .window = 500}, .cooldown = Millis{10}}, OnMismatch::refuse, clock);
+      test.segment(),
+      {.name = "b", .failure_threshold = {.failures = kFailures, .window = 500}, .cooldown = Millis{10}},
+      OnMismatch::refuse, clock);
   ASSERT_TRUE(breaker);
   for (int round = 0; round < 20; ++round) {
     std::atomic<std::uint32_t> failures{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A worker that does everything to a few breakers at random, and what must hold whatever it and others do: for processes that are
-// killed, stopped and started again, and for threads under ThreadSanitizer.
+// A worker that does everything to a few breakers at random, and what must hold whatever it and others do: for
+// processes that are killed, stopped and started again, and for threads under ThreadSanitizer.
 #pragma once
 
 #include <array>
@@ -49,8 +49,10 @@ inline constexpr std::uint32_t kTorturedProbes = 2;
 /// Performs operations one by one. `step` finds what must hold after each; the first thing that does not is kept.
 class TortureWorker {
  public:
-  TortureWorker(const Segment& segment, const SharedClock& clock, std::uint64_t seed) : segment_(segment), clock_(clock), random_(seed) {
-    for (std::uint32_t i = 0; i < kTorturedBreakers; ++i) breakers_.push_back(open(i, OnMismatch::adopt));
+  TortureWorker(const Segment& segment, const SharedClock& clock, std::uint64_t seed)
+      : segment_(segment), clock_(clock), random_(seed) {
+    for (std::uint32_t i = 0; i < kTorturedBreakers; ++i)
+      breakers_.push_back(open(i, OnMismatch::adopt));
   }
 
   void step() {
@@ -81,7 +83,8 @@ class TortureWorker {
   };
 
   ShmStorage<SharedClock> open(std::uint32_t number, OnMismatch on_mismatch) {
-    auto opened = ShmStorage<SharedClock>::open(segment_, tortured_config(number, Millis{10 + below(2) * 10}), on_mismatch, clock_);
+    auto opened = ShmStorage<SharedClock>::open(segment_, tortured_config(number, Millis{10 + below(2) * 10}),
+                                                on_mismatch, clock_);
     // So many changes within one Closed period are refused by design.
     if (!opened && opened.error().code == Errc::version_exhausted) return breakers_.at(number);
     if (!opened) throw std::runtime_error(opened.error().message);
@@ -103,13 +106,15 @@ class TortureWorker {
     const Outcome outcome = choice < 25 ? Outcome::failure : choice < 97 ? Outcome::success : Outcome::ignored;
     const RecordResult recorded = breaker.record_outcome(attempt.token, outcome);
     require(recorded.error, "record_outcome");
-    if (recorded.transition && recorded.transition->reason == TransitionReason::none) complain("a transition without a reason");
+    if (recorded.transition && recorded.transition->reason == TransitionReason::none)
+      complain("a transition without a reason");
   }
 
   void look(const ShmStorage<SharedClock>& breaker) {
     const SnapshotResult seen = breaker.snapshot();
     require(seen.error, "snapshot");
-    if (seen.record.state != CircuitState::half_open && seen.record.successes + seen.record.failures > kTorturedWindow) {
+    if (seen.record.state != CircuitState::half_open &&
+        seen.record.successes + seen.record.failures > kTorturedWindow) {
       complain("a window of " + std::to_string(seen.record.successes + seen.record.failures));
     }
     require(breaker.peek().error, "peek");
@@ -118,7 +123,8 @@ class TortureWorker {
     core::BreakerCell<core::StdEnv>::Control control;
     core::Record record;
     if (!cell.load(control, record)) return complain("a record that does not decode");
-    if (record.breaker.probes.count > kTorturedProbes) complain(std::to_string(record.breaker.probes.count) + " probes out");
+    if (record.breaker.probes.count > kTorturedProbes)
+      complain(std::to_string(record.breaker.probes.count) + " probes out");
   }
 
   [[nodiscard]] std::uint32_t index_of(const ShmStorage<SharedClock>& breaker) const {
@@ -142,7 +148,8 @@ class TortureWorker {
 };
 
 /// What must hold when all have ended.
-inline void expect_sound_after_torture(const Segment& segment, const SharedClock& clock, std::uint32_t may_be_left_behind) {
+inline void expect_sound_after_torture(const Segment& segment, const SharedClock& clock,
+                                       std::uint32_t may_be_left_behind) {
   for (std::uint32_t i = 0; i < kTorturedBreakers; ++i) {
     SCOPED_TRACE("breaker " + std::to_string(i));
     expect_ring_unbroken(segment, i);

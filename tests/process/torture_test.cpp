@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes do everything to two breakers at random while they are killed, stopped, continued and started again at random. Bounded
-// by operations and deaths, not by time.
+// Processes do everything to two breakers at random while they are killed, stopped, continued and started again at
+// random. Bounded by operations and deaths, not by time.
+#include "process/torture.hpp"
+
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -12,7 +14,6 @@
 #include <gtest/gtest.h>
 
 #include "process/shared_clock.hpp"
-#include "process/torture.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
 
@@ -37,7 +38,8 @@ class Torture {
   explicit Torture(std::uint64_t seed) : random_(seed) {
     // Registered beforehand: a process that is stopped while it registers holds one of the two places there are.
     const TortureWorker registering(test_.segment(), clock_, random_());
-    for (std::uint32_t i = 0; i < kWorkers; ++i) workers_.emplace_back(start_worker());
+    for (std::uint32_t i = 0; i < kWorkers; ++i)
+      workers_.emplace_back(start_worker());
   }
 
   void run() {
@@ -45,7 +47,8 @@ class Torture {
     std::uint32_t kills = 0;
     for (std::uint32_t act = 0; act < kActs; ++act) {
       const std::uint64_t before = progress_->operations.load();
-      ASSERT_TRUE(wait_until([&] { return progress_->operations.load() >= before + kOperationsBetween; })) << "nobody gets anywhere";
+      ASSERT_TRUE(wait_until([&] { return progress_->operations.load() >= before + kOperationsBetween; }))
+          << "nobody gets anywhere";
       Worker& worker = workers_[random_() % kWorkers];
       switch (random_() % 4) {
         case 0:
@@ -66,7 +69,8 @@ class Torture {
           worker.stopped = false;
           break;
       }
-      for (int i = 0; i < 10; ++i) observer.step();
+      for (int i = 0; i < 10; ++i)
+        observer.step();
       ASSERT_EQ(observer.complaint(), "") << "act " << act;
     }
     progress_->enough.store(true);
@@ -74,7 +78,8 @@ class Torture {
       worker.child.kill(SIGCONT);
       EXPECT_EQ(worker.child.wait(), exited(0));
     }
-    std::printf("[ torture  ] %lu operations, %u of the processes killed\n", static_cast<unsigned long>(progress_->operations.load()), kills);
+    std::printf("[ torture  ] %lu operations, %u of the processes killed\n",
+                static_cast<unsigned long>(progress_->operations.load()), kills);
     expect_sound_after_torture(test_.segment(), clock_, test_->geometry().records);
   }
 
@@ -100,7 +105,8 @@ class Torture {
   }
   [[nodiscard]] std::uint32_t stopped() const {
     std::uint32_t count = 0;
-    for (const Worker& worker : workers_) count += worker.stopped ? 1U : 0U;
+    for (const Worker& worker : workers_)
+      count += worker.stopped ? 1U : 0U;
     return count;
   }
 

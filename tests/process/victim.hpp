@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A segment with one breaker and a forked process that performs one operation on it, to be killed or stopped at a chosen atomic
-// access. The parent prepares, and lives on with production code.
+// A segment with one breaker and a forked process that performs one operation on it, to be killed or stopped at a
+// chosen atomic access. The parent prepares, and lives on with production code.
 #pragma once
 
 #include <signal.h>
@@ -91,7 +91,8 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
 class Stage {
  public:
   explicit Stage(const BreakerConfig& config)
-      : test_({.breakers = 4, .ring_slots = 256, .participants = 16, .epoch = kScriptStart}), runner_(open(test_, config, clock_), clock_) {}
+      : test_({.breakers = 4, .ring_slots = 256, .participants = 16, .epoch = kScriptStart}),
+        runner_(open(test_, config, clock_), clock_) {}
 
   [[nodiscard]] const Segment& segment() const { return test_.segment(); }
   [[nodiscard]] ScriptRunner<ShmStorage<FakeClock>>& runner() { return runner_; }
@@ -100,21 +101,23 @@ class Stage {
   [[nodiscard]] Child perform_in_child(const Op& op, const Settings& settings, std::uint64_t k, int signal) {
     *answer_ = {};
     return fork_child([this, op, settings, k, signal] {
-      core::Presence& presence = segment().presence();
-      const auto view = segment().view().in_environment<KillEnv>();
-      core::BreakerCell<KillEnv> cell;
-      if (!presence.ensure_current() ||
-          core::Registry<KillEnv>(view, presence).find(runner_.storage().name(), cell) != Errc::ok) {
-        return 1;
-      }
-      const auto now_us = static_cast<core::Bits>((runner_.clock().now() - kScriptStart).count());
-      KillStep::arm(k, signal);
-      VictimAnswer answer = perform(cell, op, runner_.tokens()[op.attempt], settings, now_us);
-      answer.steps = KillStep::steps();
-      KillStep::disarm();
-      *answer_ = answer;
-      return 0;
+      if (!segment().presence().ensure_current()) return 1;
+      *answer_ = perform_here(op, settings, k, signal);
+      return answer_->done ? 0 : 1;
     });
+  }
+  /// The same in this process.
+  [[nodiscard]] VictimAnswer perform_here(const Op& op, const Settings& settings, std::uint64_t k, int signal) {
+    const auto view = segment().view().in_environment<KillEnv>();
+    core::BreakerCell<KillEnv> cell;
+    if (core::Registry<KillEnv>(view, segment().presence()).find(runner_.storage().name(), cell) != Errc::ok) return {};
+    const auto now_us = static_cast<core::Bits>((runner_.clock().now() - kScriptStart).count());
+    const Token token = runner_.tokens()[op.attempt];
+    KillStep::arm(k, signal);
+    VictimAnswer answer = perform(cell, op, token, settings, now_us);
+    answer.steps = KillStep::steps();
+    KillStep::disarm();
+    return answer;
   }
   [[nodiscard]] const VictimAnswer& answer() const { return *answer_; }
 

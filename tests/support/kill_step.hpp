@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// An environment in which a process counts the atomic accesses of one operation and sends itself a signal before the k-th:
-// SIGKILL to die there, SIGSTOP to stand there until it is continued. The words and orders are those of production.
+// An environment in which a process counts the atomic accesses of one operation and sends itself a signal before the
+// k-th: SIGKILL to die there, SIGSTOP to stand there until it is continued. The words and orders are those of
+// production.
 #pragma once
 
 #include <signal.h>

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// Everything, for code that uses exceptions. Code without them includes shm_storage.hpp (or memory_storage.hpp) and permit.hpp.
+#pragma once
+
+#include "shmcb/circuit_breaker.hpp"
+#include "shmcb/classify.hpp"
+#include "shmcb/config.hpp"
+#include "shmcb/failure.hpp"
+#include "shmcb/fallback_storage.hpp"
+#include "shmcb/memory_storage.hpp"
+#include "shmcb/permit.hpp"
+#include "shmcb/segment.hpp"
+#include "shmcb/segment_reader.hpp"
+#include "shmcb/shm_storage.hpp"
+#include "shmcb/storage.hpp"
+#include "shmcb/time.hpp"
+#include "shmcb/types.hpp"
+#include "shmcb/version.hpp"
