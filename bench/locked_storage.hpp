@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/interprocess/sync/interprocess_mutex.hpp>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,8 @@
 #include <string>
 #include <string_view>
 #include <utility>
+
+#include <boost/interprocess/sync/interprocess_mutex.hpp>
 
 #include "shmcb/config.hpp"
 #include "shmcb/core/rules.hpp"
@@ -95,7 +96,8 @@ struct LockedBreaker {
     size = std::min(size, settings.window);
     oldest = oldest < settings.window ? oldest : 0;
     failures = 0;
-    for (std::uint32_t i = 0; i < size; ++i) failures += static_cast<std::uint32_t>(entries[index(i)] & 1U);
+    for (std::uint32_t i = 0; i < size; ++i)
+      failures += static_cast<std::uint32_t>(entries[index(i)] & 1U);
   }
 
   void drop_oldest() noexcept {
@@ -104,7 +106,8 @@ struct LockedBreaker {
     --size;
   }
   void push(rules::Tick at, bool failure) noexcept {
-    while (size > 0 && time_of(entries[oldest]) < at - settings.within_ms) drop_oldest();
+    while (size > 0 && time_of(entries[oldest]) < at - settings.within_ms)
+      drop_oldest();
     if (size == settings.window) drop_oldest();
     entries[index(size)] = (static_cast<Entry>(at) << 1U) | (failure ? 1U : 0U);
     ++size;
@@ -166,7 +169,7 @@ class LockedStorage {
               .token = {.period = shared->generation, .admission = Admission::allowed}};
     }
     const rules::AdmitDecision decision =
-        rules::admit(shared->breaker, shared->settings, now(), {shared->next_probe, shared->next_probe});
+        rules::admit(shared->breaker, shared->settings, tick_of(now()), {shared->next_probe, shared->next_probe});
     AdmitResult result{.admission = decision.admission, .transition = carry_out(*shared, decision.effects)};
     result.state = shared->breaker.state;
     result.token = {.period = decision.probe, .admission = decision.admission};
@@ -180,10 +183,10 @@ class LockedStorage {
     return result;
   }
 
-  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     if (token.admission == Admission::rejected) return {.status = RecordStatus::rejected};
     if (token.admission == Admission::allowed && outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
-    const rules::Tick at = now();
+    const rules::Tick at = tick_of(completed_at.value_or(now()));
     const Locked shared(*shared_);
     RecordResult result;
     if (token.admission == Admission::allowed) {
@@ -199,7 +202,7 @@ class LockedStorage {
 
   [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
     const Locked shared(*shared_);
-    return {.transition = carry_out(*shared, rules::force(shared->breaker, now(), state))};
+    return {.transition = carry_out(*shared, rules::force(shared->breaker, tick_of(now()), state))};
   }
   [[nodiscard]] SnapshotResult snapshot() const noexcept {
     const Locked shared(*shared_);
@@ -209,11 +212,12 @@ class LockedStorage {
     const Locked shared(*shared_);
     PeekResult result{.state = shared->breaker.state};
     if (result.state != CircuitState::open) return result;
-    const rules::Tick at = rules::not_before(shared->breaker, now());
+    const rules::Tick at = rules::not_before(shared->breaker, tick_of(now()));
     const rules::Tick left = rules::cooldown_end(shared->breaker, shared->settings) - at;
     result.cooldown_left = Millis{std::max<rules::Tick>(0, left)};
     return result;
   }
+  [[nodiscard]] Instant now() const noexcept { return clock_.now(); }
   [[nodiscard]] std::string_view name() const noexcept { return name_; }
   [[nodiscard]] Settings settings() const noexcept { return shared_->settings; }
   [[nodiscard]] bool degraded() const noexcept { return false; }
@@ -239,8 +243,8 @@ class LockedStorage {
     Shared& shared_;
   };
 
-  [[nodiscard]] rules::Tick now() const noexcept {
-    return std::chrono::floor<Millis>(clock_.now().time_since_epoch()).count();
+  [[nodiscard]] static rules::Tick tick_of(Instant instant) noexcept {
+    return std::chrono::floor<Millis>(instant.time_since_epoch()).count();
   }
   [[nodiscard]] static Instant instant(rules::Tick tick) noexcept { return Instant{Millis{tick}}; }
 

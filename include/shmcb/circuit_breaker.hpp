@@ -251,8 +251,9 @@ class CircuitBreaker {
     } else {
       static_assert(std::invocable<const ClassifyResult&, const Result&...>,
                     "classify_result must be callable as const with what the callback returns");
+      const Instant completed_at = breaker_.storage().now();
       const std::same_as<Outcome> auto outcome = std::as_const(classify_result_)(result...);
-      settle(permit, outcome);
+      settle(permit, outcome, completed_at);
     }
   }
 
@@ -267,8 +268,9 @@ class CircuitBreaker {
         settle_reported(permit, Outcome::ignored);
         throw;
       }
+      const Instant completed_at = breaker_.storage().now();
       const bool failed = judge(permit, thrown);
-      settle(permit, failed ? Outcome::failure : Outcome::ignored, thrown);
+      settle(permit, failed ? Outcome::failure : Outcome::ignored, completed_at, thrown);
       if (!failed || std::same_as<Fallback, NoFallback>) throw;
       return thrown;
     }
@@ -300,9 +302,9 @@ class CircuitBreaker {
     }
   }
 
-  [[gnu::always_inline]] void settle(Permit<S>& permit, Outcome outcome,
+  [[gnu::always_inline]] void settle(Permit<S>& permit, Outcome outcome, CompletedAt completed_at = {},
                                      const std::exception_ptr& downstream = detail::kNothingThrown) {
-    const Errc error = permit.settle_unreported(outcome).error;
+    const Errc error = permit.settle_unreported(outcome, completed_at).error;
     if (error == Errc::ok) [[likely]] {
       return;
     }

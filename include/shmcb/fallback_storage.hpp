@@ -64,13 +64,13 @@ class FallbackStorage {
     return result;
   }
 
-  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     const unsigned issuer = token.origin & kIssuerMask;
     token.origin = static_cast<std::uint8_t>(token.origin >> kIssuerBits);
     if (issuer == kPrimary) {
-      return tried(primary_ ? primary_->record_outcome(token, outcome) : RecordResult{.error = Errc::unusable});
+      return tried(primary_ ? primary_->record_outcome(token, outcome, completed_at) : RecordResult{.error = Errc::unusable});
     }
-    if (issuer == kLocal) return local_.record_outcome(token, outcome);
+    if (issuer == kLocal) return local_.record_outcome(token, outcome, completed_at);
     return {.status = token.admission == Admission::rejected ? RecordStatus::rejected : RecordStatus::ignored};
   }
 
@@ -100,6 +100,8 @@ class FallbackStorage {
     return result;
   }
 
+  /// Of the primary, where there is one: give the two storages the same timeline.
+  [[nodiscard]] Instant now() const noexcept { return primary_ ? primary_->now() : local_.now(); }
   [[nodiscard]] std::string_view name() const noexcept { return local_.name(); }
   [[nodiscard]] Settings settings() const noexcept {
     return primary_ && !local_stands_in() ? primary_->settings() : local_.settings();

@@ -76,7 +76,8 @@ class OutcomeWindow {
 }  // namespace detail
 
 /// The state of one breaker, shared by all copies of this handle and by nobody else. Safe from any thread: what happened
-/// before an operation of one thread is seen by every later operation of another.
+/// before an operation of one thread is seen by every later operation of another. A child forked while another thread is inside an
+/// operation inherits a locked mutex: there, open a new one.
 template <Clock C = SystemClock>
 class MemoryStorage {
  public:
@@ -96,9 +97,9 @@ class MemoryStorage {
     const std::lock_guard lock{shared_->mutex};
     return shared_->admit();
   }
-  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     const std::lock_guard lock{shared_->mutex};
-    return shared_->record_outcome(token, outcome);
+    return shared_->record_outcome(token, outcome, completed_at);
   }
   [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
     const std::lock_guard lock{shared_->mutex};
@@ -112,6 +113,7 @@ class MemoryStorage {
     const std::lock_guard lock{shared_->mutex};
     return shared_->peek();
   }
+  [[nodiscard]] Instant now() const noexcept { return shared_->clock.now(); }
   [[nodiscard]] std::string_view name() const noexcept { return shared_->name; }
   [[nodiscard]] Settings settings() const noexcept { return shared_->settings; }
   [[nodiscard]] bool degraded() const noexcept { return false; }
@@ -126,8 +128,9 @@ class MemoryStorage {
           window(settings.window) {}
 
     /// A clock that starts below zero counts as zero: a negative tick could be taken for `rules::kNever`.
-    [[nodiscard]] rules::Tick now() const noexcept {
-      return std::max<rules::Tick>(0, std::chrono::floor<Millis>(clock.now().time_since_epoch()).count());
+    [[nodiscard]] rules::Tick now(CompletedAt completed_at = {}) const noexcept {
+      const Instant instant = completed_at ? *completed_at : clock.now();
+      return std::max<rules::Tick>(0, std::chrono::floor<Millis>(instant.time_since_epoch()).count());
     }
     [[nodiscard]] static Instant instant(rules::Tick tick) noexcept { return Instant{Millis{tick}}; }
 
@@ -153,11 +156,11 @@ class MemoryStorage {
       return result;
     }
 
-    [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+    [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at) noexcept {
       switch (token.admission) {
-        case Admission::allowed: return record_allowed(token.period, outcome);
+        case Admission::allowed: return record_allowed(token.period, outcome, completed_at);
         case Admission::probe: {
-          const rules::RecordDecision decision = rules::record_probe(breaker, settings, now(), token.period, outcome);
+          const rules::RecordDecision decision = rules::record_probe(breaker, settings, now(completed_at), token.period, outcome);
           return {.status = decision.status, .transition = carry_out(decision.effects)};
         }
         case Admission::rejected: break;
@@ -165,10 +168,10 @@ class MemoryStorage {
       return {.status = RecordStatus::rejected};
     }
 
-    [[nodiscard]] RecordResult record_allowed(std::uint64_t period, Outcome outcome) noexcept {
+    [[nodiscard]] RecordResult record_allowed(std::uint64_t period, Outcome outcome, CompletedAt completed_at) noexcept {
       if (outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
       if (breaker.state != CircuitState::closed || period != generation) return {.status = RecordStatus::stale};
-      rules::Tick at = rules::not_before(breaker, now());
+      rules::Tick at = rules::not_before(breaker, now(completed_at));
       at = std::max(at, window.newest_or(at));
       const bool failure = outcome == Outcome::failure;
       window.drop_older_than(at - settings.within_ms);

@@ -68,12 +68,12 @@ class [[nodiscard]] Permit {
   Recorded ignore() noexcept { return settle(Outcome::ignored); }
 
   /// One of the three, chosen at run time.
-  [[gnu::always_inline]] Recorded settle(Outcome outcome) noexcept {
-    return pending() ? std::exchange(breaker_, nullptr)->record(token(), outcome) : Recorded{};
+  [[gnu::always_inline]] Recorded settle(Outcome outcome, CompletedAt completed_at = {}) noexcept {
+    return pending() ? std::exchange(breaker_, nullptr)->record(token(), outcome, completed_at) : Recorded{};
   }
   /// As `settle`, for a caller that reports a storage error by itself: the failure sink does not hear of it.
-  [[nodiscard, gnu::always_inline]] Recorded settle_unreported(Outcome outcome) noexcept {
-    return pending() ? std::exchange(breaker_, nullptr)->record_unreported(token(), outcome) : Recorded{};
+  [[nodiscard, gnu::always_inline]] Recorded settle_unreported(Outcome outcome, CompletedAt completed_at = {}) noexcept {
+    return pending() ? std::exchange(breaker_, nullptr)->record_unreported(token(), outcome, completed_at) : Recorded{};
   }
 
   /// Whether a verdict is still due, from this process.
@@ -205,16 +205,16 @@ class BasicBreaker {
 
   /// Records the outcome of an attempt whose token was released from its permit. Once per token: that is up to the
   /// caller.
-  [[gnu::always_inline]] Recorded record(Token token, Outcome outcome) noexcept {
-    const Recorded recorded = record_unreported(token, outcome);
+  [[gnu::always_inline]] Recorded record(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
+    const Recorded recorded = record_unreported(token, outcome, completed_at);
     if (recorded.error != Errc::ok && failures_.on_record_failure != nullptr) [[unlikely]] {
       failures_.on_record_failure(failures_.context, recorded.error);
     }
     return recorded;
   }
   /// As `record`, without telling the failure sink.
-  [[nodiscard, gnu::always_inline]] Recorded record_unreported(Token token, Outcome outcome) noexcept {
-    const RecordResult result = storage_.record_outcome(token, outcome);
+  [[nodiscard, gnu::always_inline]] Recorded record_unreported(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
+    const RecordResult result = storage_.record_outcome(token, outcome, completed_at);
     if (result.error != Errc::ok) [[unlikely]] {
       return {.error = counted(result.error)};
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A segment as an inspector reads it: opened for reading only, by `pread` and never mapped, so that a file cut short under it is a
-// short read and not a signal. Writes nothing, takes no lock, does not show in the table of attached processes. Whatever bytes
-// it meets, it answers values or errors.
+// A segment as an inspector reads it: opened for reading only, by `pread` and never mapped, so that a file cut short
+// under it is a short read and not a signal. Writes nothing, takes no lock, does not show in the table of attached
+// processes. Whatever bytes it meets, it answers values or errors.
 #pragma once
 
 #include <cstdint>
@@ -108,10 +108,12 @@ class SHMCB_EXPORT SegmentReader {
   /// Errors here and below: truncated, system.
   [[nodiscard]] Result<SegmentInfo> info() const noexcept;
 
-  /// All registered breakers by place. Each is consistent in itself, as of a moment during the call; not all as of one moment.
+  /// All registered breakers by place. Each is consistent in itself, as of a moment during the call; not all as of one
+  /// moment.
   [[nodiscard]] Result<std::vector<BreakerInfo>> breakers(Instant now = SystemClock{}.now()) const noexcept;
 
-  /// One breaker with its window; breaker_not_found. One that cannot be read is not an error of the call: see BreakerInfo::error.
+  /// One breaker with its window; breaker_not_found. One that cannot be read is not an error of the call: see
+  /// BreakerInfo::error.
   [[nodiscard]] Result<BreakerInfo> breaker(std::string_view name, Instant now = SystemClock{}.now()) const noexcept;
 
   [[nodiscard]] const std::string& name() const noexcept;

@@ -47,12 +47,12 @@ class ShmStorage {
     return admit_slowly();
   }
 
-  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     if (token.admission == Admission::rejected) return {.status = RecordStatus::rejected};
     if (token.admission == Admission::allowed && outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
     const core::CellRecord r = token.admission == Admission::allowed
-                                   ? cell_.record_allowed(token.period, outcome, now_us(), start_)
-                                   : cell_.record_probe(token.period, outcome, now_us());
+                                   ? cell_.record_allowed(token.period, outcome, time_us(completed_at), start_)
+                                   : cell_.record_probe(token.period, outcome, time_us(completed_at));
     return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
   }
 
@@ -76,6 +76,7 @@ class ShmStorage {
     return result;
   }
 
+  [[nodiscard]] Instant now() const noexcept { return clock_.now(); }
   [[nodiscard]] std::string_view name() const noexcept { return *name_; }
   /// The numbers in force now: another process may have replaced them. Defaults if the segment is corrupt.
   [[nodiscard]] Settings settings() const noexcept {
@@ -141,9 +142,11 @@ class ShmStorage {
   }
 
   /// Microseconds since the segment's epoch. (An entry of the window holds 8.9 years of them; later ones count as that old.)
-  [[nodiscard]] std::uint64_t now_us() const noexcept {
-    return static_cast<std::uint64_t>(std::clamp<std::int64_t>((clock_.now() - epoch_).count(), 0, kLatestUs));
+  [[nodiscard]] std::uint64_t time_us(CompletedAt at) const noexcept {
+    const Instant instant = at ? *at : clock_.now();
+    return static_cast<std::uint64_t>(std::clamp<std::int64_t>((instant - epoch_).count(), 0, kLatestUs));
   }
+  [[nodiscard]] std::uint64_t now_us() const noexcept { return time_us({}); }
   [[nodiscard]] Instant instant(rules::Tick tick) const noexcept { return epoch_ + Millis{tick}; }
 
   [[nodiscard]] StateRecord dress(const core::CellState& s) const noexcept {

@@ -14,14 +14,17 @@
 namespace shmcb {
 
 /// The contract of a storage. `admit`, `record_outcome` and `force_state` are one atomic operation each; `snapshot` and `peek`
-/// change nothing. A token goes back to the storage that issued it.
+/// change nothing. A token goes back to the storage that issued it. `now` is the storage's clock.
 template <class S>
-concept Storage = requires(S& storage, const S& constant, Token token, Outcome outcome, CircuitState state) {
+concept Storage = requires(S& storage, const S& constant, Token token, Outcome outcome, CompletedAt completed_at,
+                           CircuitState state) {
   { storage.admit() } noexcept -> std::same_as<AdmitResult>;
   { storage.record_outcome(token, outcome) } noexcept -> std::same_as<RecordResult>;
+  { storage.record_outcome(token, outcome, completed_at) } noexcept -> std::same_as<RecordResult>;
   { storage.force_state(state) } noexcept -> std::same_as<ForceResult>;
   { constant.snapshot() } noexcept -> std::same_as<SnapshotResult>;
   { constant.peek() } noexcept -> std::same_as<PeekResult>;
+  { constant.now() } noexcept -> std::same_as<Instant>;
   { constant.name() } noexcept -> std::same_as<std::string_view>;    // of the breaker
   { constant.settings() } noexcept -> std::same_as<Settings>;        // the numbers in force
   { constant.degraded() } noexcept -> std::same_as<bool>;            // deciding without its primary storage
@@ -38,8 +41,8 @@ class AnyStorage {
       : impl_(std::make_unique<Model<S>>(std::move(storage))) {}
 
   [[nodiscard]] AdmitResult admit() noexcept { return impl_ ? impl_->admit() : AdmitResult{.error = Errc::unusable}; }
-  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome) noexcept {
-    return impl_ ? impl_->record_outcome(token, outcome) : RecordResult{.error = Errc::unusable};
+  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
+    return impl_ ? impl_->record_outcome(token, outcome, completed_at) : RecordResult{.error = Errc::unusable};
   }
   [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
     return impl_ ? impl_->force_state(state) : ForceResult{.error = Errc::unusable};
@@ -48,6 +51,7 @@ class AnyStorage {
     return impl_ ? impl_->snapshot() : SnapshotResult{.error = Errc::unusable};
   }
   [[nodiscard]] PeekResult peek() const noexcept { return impl_ ? impl_->peek() : PeekResult{.error = Errc::unusable}; }
+  [[nodiscard]] Instant now() const noexcept { return impl_ ? impl_->now() : Instant{}; }
   [[nodiscard]] std::string_view name() const noexcept { return impl_ ? impl_->name() : std::string_view{}; }
   [[nodiscard]] Settings settings() const noexcept { return impl_ ? impl_->settings() : Settings{}; }
   [[nodiscard]] bool degraded() const noexcept { return impl_ ? impl_->degraded() : true; }
@@ -56,10 +60,11 @@ class AnyStorage {
   struct Interface {
     virtual ~Interface() = default;
     virtual AdmitResult admit() noexcept = 0;
-    virtual RecordResult record_outcome(Token token, Outcome outcome) noexcept = 0;
+    virtual RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at) noexcept = 0;
     virtual ForceResult force_state(CircuitState state) noexcept = 0;
     virtual SnapshotResult snapshot() const noexcept = 0;
     virtual PeekResult peek() const noexcept = 0;
+    virtual Instant now() const noexcept = 0;
     virtual std::string_view name() const noexcept = 0;
     virtual Settings settings() const noexcept = 0;
     virtual bool degraded() const noexcept = 0;
@@ -69,12 +74,13 @@ class AnyStorage {
   struct Model final : Interface {
     explicit Model(S s) : storage(std::move(s)) {}
     AdmitResult admit() noexcept override { return storage.admit(); }
-    RecordResult record_outcome(Token token, Outcome outcome) noexcept override {
-      return storage.record_outcome(token, outcome);
+    RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at) noexcept override {
+      return storage.record_outcome(token, outcome, completed_at);
     }
     ForceResult force_state(CircuitState state) noexcept override { return storage.force_state(state); }
     SnapshotResult snapshot() const noexcept override { return storage.snapshot(); }
     PeekResult peek() const noexcept override { return storage.peek(); }
+    Instant now() const noexcept override { return storage.now(); }
     std::string_view name() const noexcept override { return storage.name(); }
     Settings settings() const noexcept override { return storage.settings(); }
     bool degraded() const noexcept override { return storage.degraded(); }

@@ -16,6 +16,9 @@ namespace shmcb {
 /// The three states of a breaker. The values are part of the segment format.
 enum class CircuitState : std::uint8_t { closed = 0, open = 1, half_open = 2 };
 
+/// When a call completed; none: when its outcome is recorded.
+using CompletedAt = std::optional<Instant>;
+
 /// What became of one protected call.
 enum class Outcome : std::uint8_t { success = 0, failure = 1, ignored = 2 };
 

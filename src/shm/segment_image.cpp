@@ -41,8 +41,8 @@ Error read_exactly(int fd, std::uint64_t offset, void* target, std::uint64_t byt
   return {};
 }
 
-SegmentImage::SegmentImage(int fd, const core::Geometry& geometry) : fd_(fd) {
-  area_bytes_ = geometry.total_bytes + 2 * kGuard;
+SegmentImage::SegmentImage(int fd, const core::Geometry& geometry)
+    : fd_(fd), area_bytes_(geometry.total_bytes + 2 * kGuard) {
   void* area = ::mmap(nullptr, area_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (area == MAP_FAILED) throw std::bad_alloc{};
   area_ = static_cast<std::byte*>(area);

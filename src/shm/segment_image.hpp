@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A private copy of parts of a segment, each at the offset it has there, so that the core's own code decodes it. Only what was read
-// takes memory, whatever size the file claims; an access beyond either end meets a page that may not be touched.
+// A private copy of parts of a segment, each at the offset it has there, so that the core's own code decodes it. Only
+// what was read takes memory, whatever size the file claims; an access beyond either end meets a page that may not be
+// touched.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +22,8 @@ class SegmentImage {
   SegmentImage(const SegmentImage&) = delete;
   SegmentImage& operator=(const SegmentImage&) = delete;
 
-  /// Requires that [offset, offset + bytes) lies within the geometry. Copies from low addresses to high ones. The words that a word
-  /// copy meets are whole: the kernel copies aligned memory by words or more.
+  /// Requires that [offset, offset + bytes) lies within the geometry. Copies from low addresses to high ones. Every
+  /// word is copied whole: the kernel copies aligned memory by words or more.
   [[nodiscard]] Error read(std::uint64_t offset, std::uint64_t bytes);
   [[nodiscard]] Error read_words() { return read(core::kSegmentWordsOffset, sizeof(core::SegmentWords<Env>)); }
   [[nodiscard]] Error read_participants();

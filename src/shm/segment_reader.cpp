@@ -26,7 +26,9 @@ struct SegmentReader::State {
   std::string creation_id;
 
   /// `error` of this segment.
-  [[nodiscard]] Error refuse(Error error) const { return {error.code, "segment '" + name + "': " + error.message}; }
+  [[nodiscard]] Error refuse(const Error& error) const {
+    return {error.code, "segment '" + name + "': " + error.message};
+  }
 };
 
 namespace {
@@ -38,12 +40,14 @@ using Control = core::ControlWord<Env::Widths>;
 using Registry = core::Registry<Env>;
 using shm::SegmentImage;
 
-// How patiently a breaker that keeps changing is read again: a reading takes microseconds, and one in which nothing moved is enough.
+// How patiently a breaker that keeps changing is read again: a reading takes microseconds, and one in which nothing
+// moved is enough.
 constexpr int kReadings = 64;  // arbitrary
 constexpr std::uint64_t kReadAgainBytes = std::uint64_t{1}
                                           << 30U;  // of all breakers in one call: a fraction of a second
 
-// relaxed wherever a word is loaded in this file: what is loaded lies in memory of this thread, where `pread` has put it.
+// relaxed wherever a word is loaded in this file: what is loaded lies in memory of this thread, where `pread` has put
+// it.
 [[nodiscard]] std::uint64_t get(const Env::Word& word) noexcept {
   return Env::load(word, Env::relaxed);
 }
@@ -67,7 +71,7 @@ Result<T> without_exceptions(F function) noexcept {
   return out;
 }
 
-// ---- reading what is used ------------------------------------------------------------------------------------------------
+// ---- reading what is used -----------------------------------------------------------------------
 
 /// A run of places, records or units of the arena.
 struct Run {
@@ -131,8 +135,9 @@ struct Index {
   std::uint32_t bad_entries = 0;
 };
 
-/// One pass over the index instead of Registry::published for each place, which looks a place's chain up: a hostile index without
-/// an empty slot would make that quadratic. A name is published by its entry in the index, so both say the same.
+/// One pass over the index instead of Registry::published for each place, which looks a place's chain up: a hostile
+/// index without an empty slot would make that quadratic. A name is published by its entry in the index, so both say
+/// the same.
 [[nodiscard]] Index scan_index(const View& view) {
   Index index;
   index.named.resize(view.geometry().breakers);
@@ -150,8 +155,8 @@ struct Index {
   return index;
 }
 
-/// Places whose rings overlap, which those of correct processes never do. (They are not decoded: every breaker could name the largest
-/// ring there is, and together they would take hours.)
+/// Places whose rings overlap, which those of correct processes never do. (They are not decoded: every breaker could
+/// name the largest ring there is, and together they would take hours.)
 [[nodiscard]] std::vector<bool> overlapping(const View& view, const std::vector<std::uint32_t>& places) {
   struct Piece {
     Run ring;
@@ -176,7 +181,7 @@ struct Index {
   return bad;
 }
 
-// ---- who is attached -----------------------------------------------------------------------------------------------------
+// ---- who is attached ----------------------------------------------------------------------------
 
 /// The table of attached processes in an image.
 class Processes {
@@ -191,7 +196,8 @@ class Processes {
     return ProcessInfo{.number = number, .pid = seen.pid, .foreign_pids = seen.pid_namespace != self_.pid_namespace};
   }
 
-  /// Whether somebody may still act as this number: by the rule that the storage itself follows (Participants::is_dead).
+  /// Whether somebody may still act as this number: by the rule that the storage itself follows
+  /// (Participants::is_dead).
   [[nodiscard]] bool alive(int fd, std::uint16_t number) {
     const auto known = alive_.find(number);
     if (known != alive_.end()) return known->second;
@@ -221,7 +227,7 @@ class Processes {
   std::unordered_map<std::uint16_t, bool> alive_;
 };
 
-// ---- decoding one breaker ------------------------------------------------------------------------------------------------
+// ---- decoding one breaker -----------------------------------------------------------------------
 
 enum class Decoded : std::uint8_t { yes, ring_moved, corrupt };
 
@@ -238,7 +244,7 @@ class Decoder {
     Cells& cells = *view_->breaker(place);
     info = {};
     identify(place, cells, info);
-    std::array<char, core::kMaxNameBytes> buffer;
+    std::array<char, core::kMaxNameBytes> buffer{};
     if (Registry::name_of(cells, buffer.data()).empty()) return corrupt(info, "its name is not one");
     core::BreakerCell<Env> cell;
     if (Registry(*view_, presence_).handle(place, cell) != Errc::ok)
@@ -258,7 +264,7 @@ class Decoder {
 
   static void identify(std::uint32_t place, const Cells& cells, BreakerInfo& info) {
     info.place = place;
-    std::array<char, core::kMaxNameBytes> bytes;
+    std::array<char, core::kMaxNameBytes> bytes{};
     for (std::size_t i = 0; i < bytes.size(); i += 8) {
       const std::uint64_t word = get(cells.name[i / 8]);
       std::memcpy(bytes.data() + i, &word, 8);
@@ -282,8 +288,9 @@ class Decoder {
     bool is_dead(const core::Presence&, std::uint16_t, std::uint32_t) noexcept override { return false; }
   };
 
-  /// A snapshot with the tail found by the first hint of the interval that fits the copied slots. The ring was copied from its low
-  /// addresses to its high ones while others appended in the same direction, so the copy has one tail, as a ring at rest has.
+  /// A snapshot with the tail found by the first hint of the interval that fits the copied slots. The ring was copied
+  /// from its low addresses to its high ones while others appended in the same direction, so the copy has one tail, as
+  /// a ring at rest has.
   [[nodiscard]] static bool snapshot_near(Cells& cells, const core::BreakerCell<Env>& cell, std::uint64_t hint_after,
                                           core::CellState& state) noexcept {
     constexpr std::uint64_t kHints = 1024;  // arbitrary: thousands of outcomes while one ring was copied
@@ -359,10 +366,10 @@ class Decoder {
   std::int64_t now_us_ = 0;
 };
 
-// ---- reading breakers ------------------------------------------------------------------------------------------------------
+// ---- reading breakers ---------------------------------------------------------------------------
 
-/// Reads and decodes breakers of one segment. A reading counts when the control word was the same before the record and the ring
-/// were copied and after: it never repeats a value, so the record was the breaker's all the while.
+/// Reads and decodes breakers of one segment. A reading counts when the control word was the same before the record and
+/// the ring were copied and after: it never repeats a value, so the record was the breaker's all the while.
 class BreakersReading {
  public:
   BreakersReading(int fd, const core::Geometry& geometry, Instant epoch, Instant now, bool with_window)
@@ -410,7 +417,7 @@ class BreakersReading {
       if (entry.empty()) break;
       if (!entry.same_tag(hash) || entry.breaker() >= image_.geometry().breakers) continue;
       if (Error error = image_.read_breakers(entry.breaker(), 1)) return error;
-      std::array<char, core::kMaxNameBytes> buffer;
+      std::array<char, core::kMaxNameBytes> buffer{};
       if (Registry::name_of(*image_.view().breaker(entry.breaker()), buffer.data()) != name) continue;
       place = entry.breaker();
       return {};
@@ -487,7 +494,7 @@ class BreakersReading {
   bool may_read_again_ = true;
 };
 
-// ---- the segment as a whole ------------------------------------------------------------------------------------------------
+// ---- the segment as a whole ---------------------------------------------------------------------
 
 /// Calls `use(index, cell)` for each of `count` cells from `offset` on, reading some at a time.
 template <class Cell, class Use>
@@ -636,7 +643,7 @@ Result<SegmentInfo> SegmentReader::info() const noexcept {
                      .mode = file.st_mode & 07777U,
                      .owner = file.st_uid,
                      .group = file.st_gid};
-    if (Error error = Census(state_->fd.get(), state_->geometry).take(info)) return state_->refuse(std::move(error));
+    if (Error error = Census(state_->fd.get(), state_->geometry).take(info)) return state_->refuse(error);
     return info;
   });
 }
@@ -645,7 +652,7 @@ Result<std::vector<BreakerInfo>> SegmentReader::breakers(Instant now) const noex
   return without_exceptions<std::vector<BreakerInfo>>([&]() -> Result<std::vector<BreakerInfo>> {
     std::vector<BreakerInfo> infos;
     BreakersReading reading(state_->fd.get(), state_->geometry, Instant{Micros{state_->header.epoch_us}}, now, false);
-    if (Error error = reading.all(infos)) return state_->refuse(std::move(error));
+    if (Error error = reading.all(infos)) return state_->refuse(error);
     return infos;
   });
 }
@@ -655,8 +662,8 @@ Result<BreakerInfo> SegmentReader::breaker(std::string_view name, Instant now) c
     BreakerInfo info;
     std::uint32_t place = 0;
     BreakersReading reading(state_->fd.get(), state_->geometry, Instant{Micros{state_->header.epoch_us}}, now, true);
-    if (Error error = reading.find(name, place)) return state_->refuse(std::move(error));
-    if (Error error = reading.one(place, info)) return state_->refuse(std::move(error));
+    if (Error error = reading.find(name, place)) return state_->refuse(error);
+    if (Error error = reading.one(place, info)) return state_->refuse(error);
     return info;
   });
 }

@@ -16,6 +16,7 @@
 
 #include "breaker/scripted_storage.hpp"
 #include "shmcb/circuit_breaker.hpp"
+#include "shmcb/memory_storage.hpp"
 
 namespace shmcb {
 namespace {
@@ -253,6 +254,38 @@ TEST_F(CallClassifier, NeverSeesThreadCancellationWhichIsRecordedAsIgnored) {
   EXPECT_EQ(result, PTHREAD_CANCELED);
   EXPECT_FALSE(cancelled.went_on);
   EXPECT_THAT(script->operations, ElementsAre("admit", "record ignored"));
+}
+
+}  // namespace
+}  // namespace shmcb
+
+namespace shmcb {
+namespace {
+
+TEST(Stamp, IsWhenTheCallbackThrewHoweverLongIsFailureTakes) {
+  FakeClock clock;
+  const Instant completed_at = clock.now();
+  CircuitBreaker breaker{
+      MemoryStorage<FakeClock>::open({.name = "stamp", .failure_threshold = {.failures = 1}}, clock).value(),
+      [clock](std::exception_ptr) {
+        FakeClock{clock}.advance(Millis{10});
+        return true;
+      }};
+  EXPECT_THROW(breaker.call([]() -> int { throw std::runtime_error("down"); }), std::runtime_error);
+  EXPECT_EQ(breaker.metrics().opened_at, completed_at);
+}
+
+TEST(Stamp, IsWhenTheCallbackReturnedHoweverLongClassifyResultTakes) {
+  FakeClock clock;
+  const Instant completed_at = clock.now();
+  CircuitBreaker breaker{
+      MemoryStorage<FakeClock>::open({.name = "stamp", .failure_threshold = {.failures = 1}}, clock).value(),
+      [](std::exception_ptr) { return true; }, [clock](int) {
+        FakeClock{clock}.advance(Millis{10});
+        return Outcome::failure;
+      }};
+  EXPECT_EQ(breaker.call([] { return 1; }), 1);
+  EXPECT_EQ(breaker.metrics().opened_at, completed_at);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class ScriptedStorage {
     script_->operations.emplace_back("admit");
     return next(script_->admits, allowed());
   }
-  RecordResult record_outcome(Token token, Outcome outcome) noexcept {
+  RecordResult record_outcome(Token token, Outcome outcome, CompletedAt /*completed_at*/ = {}) noexcept {
     script_->operations.push_back("record " + std::string{to_string(outcome)});
     script_->tokens.push_back(token);
     return next(script_->records, RecordResult{.status = RecordStatus::counted});
@@ -74,6 +74,7 @@ class ScriptedStorage {
     script_->operations.emplace_back("peek");
     return script_->peek;
   }
+  Instant now() const noexcept { return Instant{}; }
   std::string_view name() const noexcept { return "scripted"; }
   Settings settings() const noexcept { return {}; }
   bool degraded() const noexcept { return script_->degraded; }

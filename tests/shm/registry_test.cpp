@@ -2,14 +2,18 @@
 // Names and places: who registers at once, who is killed on the way, and what is full when.
 #include "shmcb/core/registry.hpp"
 
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -278,6 +282,12 @@ TEST(FullArena, GivesEveryBreakerSlotsOfItsOwn) {
 
 // ---- at once ---------------------------------------------------------------------------------------------------------------
 
+/// Lets others go first at every step, so that they meet in the middle of things also on a machine with few processors.
+struct YieldStep {
+  static void step() noexcept { ::sched_yield(); }
+};
+using YieldEnv = core::AtomicEnv<YieldStep>;
+
 /// `processes` run `work(process, round)` together, round after round.
 template <class Work>
 void run_rounds(std::uint32_t processes, int rounds, const SharedBarrier& barrier, Work work) {
@@ -303,7 +313,7 @@ TEST(AtOnce, ProcessesThatRegisterTheSameNameGetOneBreaker) {
   SharedArea<std::array<std::atomic<std::uint32_t>, kRounds>> indices;
   const SharedBarrier barrier(kProcesses);
   run_rounds(kProcesses, kRounds, barrier, [&](std::uint32_t, int round) {
-    Names<> names(made.segment());
+    Names<YieldEnv> names(made.segment());
     const auto added = names.add("round-" + std::to_string(round));
     ASSERT_EQ(to_string(added.error), "ok");
     const auto r = static_cast<std::size_t>(round);
@@ -325,7 +335,7 @@ TEST(AtOnce, ProcessesThatRegisterTheSameNameInTheLastPlaceAllGetIt) {
   for (int i = 0; i < kRounds; ++i) segments.emplace_back(SegmentOptions{.breakers = 1, .participants = 8});
   const SharedBarrier barrier(kProcesses);
   run_rounds(kProcesses, kRounds, barrier, [&](std::uint32_t, int round) {
-    Names<> names(segments[static_cast<std::size_t>(round)].segment());
+    Names<YieldEnv> names(segments[static_cast<std::size_t>(round)].segment());
     ASSERT_EQ(to_string(names.add("the-only-one").error), "ok") << "round " << round;
   });
 }
@@ -337,7 +347,7 @@ TEST(AtOnce, ProcessesThatRegisterDifferentNamesFillEveryPlace) {
   SharedArea<std::array<std::atomic<bool>, std::size_t{kProcesses} * kRounds>> taken;
   const SharedBarrier barrier(kProcesses);
   run_rounds(kProcesses, kRounds, barrier, [&](std::uint32_t process, int round) {
-    Names<> names(made.segment());
+    Names<YieldEnv> names(made.segment());
     const auto added = names.add("process-" + std::to_string(process) + "-round-" + std::to_string(round));
     ASSERT_EQ(to_string(added.error), "ok") << "round " << round;
     EXPECT_TRUE(added.created);
@@ -354,7 +364,7 @@ TEST(AtOnce, ProcessesThatStartWithTheSameNamesFillASegmentThatJustHoldsThem) {
   for (int i = 0; i < kRounds; ++i) segments.emplace_back(SegmentOptions{.breakers = kNames, .participants = 8});
   const SharedBarrier barrier(kProcesses);
   run_rounds(kProcesses, kRounds, barrier, [&](std::uint32_t process, int round) {
-    Names<> names(segments[static_cast<std::size_t>(round)].segment());
+    Names<YieldEnv> names(segments[static_cast<std::size_t>(round)].segment());
     for (std::uint32_t i = 0; i < kNames; ++i) {
       // Every second process goes through them backwards, so that different names are on their way at one time.
       const std::uint32_t n = process % 2 == 0 ? i : kNames - 1 - i;
@@ -505,6 +515,76 @@ TEST_F(DeadTaker, ThatHadPublishedItsNameKeepsItsPlace) {
   expect_no_lost_record();
 }
 
+struct OvertakingStep {
+  static inline int left = 0;
+  static inline std::function<void()> overtaker{};
+  static void step() {
+    if (left > 0 && --left == 0) overtaker();
+  }
+};
+using OvertakingEnv = core::AtomicEnv<OvertakingStep>;
+
+TEST(AtOnce, OneThatIsOvertakenByTheSameNameFindsItAlsoInTheLastPlace) {
+  bool overtaken = true;
+  for (int step = 1; overtaken; ++step) {
+    ASSERT_LT(step, 2'000);
+    // Once the place is the last one, once the piece of the arena is.
+    for (const bool last_place : {true, false}) {
+      const TestSegment made({.breakers = last_place ? 1U : 4U, .ring_slots = 16, .participants = 4});
+      const Segment other = made.attach();
+      overtaken = false;
+      OvertakingStep::overtaker = [&] {
+        overtaken = true;
+        (void)Names<>(other).add("the-only-one");
+      };
+      Names<OvertakingEnv> names(made.segment());
+      OvertakingStep::left = step;
+      const auto added = names.add("the-only-one");
+      OvertakingStep::left = 0;
+      ASSERT_EQ(to_string(added.error), "ok") << "overtaken at step " << step;
+      ASSERT_EQ(published(made.segment()), 1U);
+    }
+  }
+}
+
+/// Waits at a step for the others.
+struct WaitingStep {
+  static inline int left = 0;
+  static inline std::function<void()> wait{};
+  static void step() {
+    if (left > 0 && --left == 0) wait();
+  }
+};
+using WaitingEnv = core::AtomicEnv<WaitingStep>;
+
+TEST(AtOnce, OneThatFindsTheLastPlaceInPreparationGetsTheBreakerThatComesOfIt) {
+  for (const int step : {10, 30, 60}) {  // anywhere between taking the place and publishing the name
+    const TestSegment made({.breakers = 1, .participants = 4});
+    SharedArea<std::atomic<bool>> begun;
+    SharedArea<std::atomic<bool>> second_comes;
+    Child first = fork_child([&] {
+      Names<WaitingEnv> names(made.segment());
+      WaitingStep::wait = [&] {
+        *begun = true;
+        EXPECT_TRUE(wait_until([&] { return second_comes->load(); }));
+        for (int i = 0; i < 2'000; ++i) ::sched_yield();  // by now the second one has found the place taken, most likely
+      };
+      WaitingStep::left = step;
+      EXPECT_EQ(to_string(names.add("b").error), "ok");
+    });
+    ASSERT_TRUE(wait_until([&] { return begun->load(); }));
+    ASSERT_EQ(Names<>(made.segment()).find("b"), Errc::breaker_not_found);
+    Child second = fork_child([&] {
+      const Segment mine = made.attach();
+      *second_comes = true;
+      const auto storage = ShmStorage<>::open(mine, {.name = "b"});
+      EXPECT_TRUE(storage) << storage.error().message;
+    });
+    EXPECT_EQ(second.wait(), exited(0)) << "step " << step;
+    EXPECT_EQ(first.wait(), exited(0));
+  }
+}
+
 struct KillStep {
   static inline int left = 0;
   static void step() noexcept {
@@ -564,6 +644,9 @@ TEST(StoppedTaker, DoesNotMakeOthersWait) {
     Names<> names(made.segment());
     EXPECT_EQ(names.add("one"), (Names<>::Added{.created = true, .index = 1}));
     EXPECT_EQ(names.add("two").error, Errc::registry_full);
+    const auto refused = ShmStorage<>::open(made.segment(), {.name = "two"});
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Errc::registry_full);
     EXPECT_EQ(to_string(names.use("one")), "ok");
   });
 }

@@ -361,7 +361,7 @@ TEST_F(SegmentReading, WorksForAUserWhoMayOnlyRead) {
   });
 }
 
-// ---- files that are not what they should be --------------------------------------------------------------------------------
+// ---- files that are not what they should be -----------------------------------------------------
 
 TEST_F(SegmentReading, SaysThatAFileIsCutShortWhileItIsOpen) {
   {
@@ -369,7 +369,7 @@ TEST_F(SegmentReading, SaysThatAFileIsCutShortWhileItIsOpen) {
     record(storage, "x.");
   }
   const SegmentReader reader = this->reader();
-  const core::Geometry& g = segment_->geometry();
+  const core::Geometry g = segment_->geometry();
   segment_.detach();  // nobody has it mapped
   for (const std::uint64_t bytes : {g.rings_offset, g.records_offset + 100, g.breakers_offset, g.index_offset + 1,
                                     g.participants_offset, std::uint64_t{100}, std::uint64_t{0}}) {
@@ -568,7 +568,7 @@ TEST_F(SegmentReadingAnyBytes, AnswersWhileAnotherScribbles) {
     ask_everything(segment_.options());
 }
 
-// ---- segments that change --------------------------------------------------------------------------------------------------
+// ---- segments that change -----------------------------------------------------------------------
 
 TEST_F(SegmentReading, ShowsEachBreakerConsistentlyWhileOthersUseThem) {
   Storage quiet = open(config("quiet"));

@@ -33,14 +33,15 @@ class Switchable {
   void work() noexcept { *error_ = Errc::ok; }
 
   AdmitResult admit() noexcept { return failing() ? AdmitResult{.error = *error_} : memory_.admit(); }
-  RecordResult record_outcome(Token token, Outcome outcome) noexcept {
-    return failing() ? RecordResult{.error = *error_} : memory_.record_outcome(token, outcome);
+  RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
+    return failing() ? RecordResult{.error = *error_} : memory_.record_outcome(token, outcome, completed_at);
   }
   ForceResult force_state(CircuitState state) noexcept {
     return failing() ? ForceResult{.error = *error_} : memory_.force_state(state);
   }
   SnapshotResult snapshot() const noexcept { return failing() ? SnapshotResult{.error = *error_} : memory_.snapshot(); }
   PeekResult peek() const noexcept { return failing() ? PeekResult{.error = *error_} : memory_.peek(); }
+  [[nodiscard]] Instant now() const noexcept { return memory_.now(); }
   std::string_view name() const noexcept { return memory_.name(); }
   Settings settings() const noexcept { return memory_.settings(); }
   bool degraded() const noexcept { return false; }

@@ -50,7 +50,7 @@ void expect_refused(const std::vector<std::string>& arguments, int exit_code, co
   EXPECT_EQ(result.errors, "shmcb-inspect: " + sentence + "\n");
 }
 
-/// Every number after "<name>_age_ns": in JSON, every left-over in "cooldown_left_ns" and "age_ns", as 0 for a golden comparison.
+/// JSON with <ns> for each age and for what is left of a cooldown.
 std::string without_ages(const std::string& json) {
   return std::regex_replace(
       json, std::regex{R"re(("(state_age_ns|opened_age_ns|lease_age_ns|age_ns)": |"cooldown_left_ns": (?!0))\d+)re"},
@@ -62,8 +62,8 @@ std::string without_seconds(const std::string& text) {
   return std::regex_replace(text, std::regex{R"(1m\d\ds)"}, "1mXXs");
 }
 
-/// A segment with a breaker in each state. They got there more than a minute ago, so that all times are of one width for the next
-/// 45 seconds.
+/// A segment with a breaker in each state. They got there more than a minute ago, so that all times are of one width
+/// for the next 45 seconds.
 class Inspect : public ::testing::Test {
  protected:
   Inspect() {
@@ -369,7 +369,7 @@ TEST_F(Inspect, FailsWhenItsOutputIsLost) {
   }
 }
 
-// ---- create and rm ---------------------------------------------------------------------------------------------------------
+// ---- create and rm ------------------------------------------------------------------------------
 
 /// A name with no segment yet.
 class InspectChanges : public ::testing::Test {

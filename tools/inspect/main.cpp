@@ -55,7 +55,7 @@ void complain(std::string_view message) {
   return tools::exit_io;
 }
 
-// ---- reading -------------------------------------------------------------------------------------------------------------
+// ---- reading ------------------------------------------------------------------------------------
 
 /// One sentence for each breaker that could not be read, up to a screenful; the exit code for the worst of them.
 [[nodiscard]] int complain_about(const std::vector<BreakerInfo>& breakers) {
@@ -99,7 +99,7 @@ void complain(std::string_view message) {
   return print(arguments.json ? info_json(*info) : info_text(*info));
 }
 
-// ---- create and rm -------------------------------------------------------------------------------------------------------
+// ---- create and rm ------------------------------------------------------------------------------
 
 [[nodiscard]] int create(const Arguments& arguments) {
   const Result<Segment> segment = Segment::create(arguments.segment);
@@ -164,7 +164,7 @@ void complain(std::string_view message) {
   return print(fmt::format("segment '{}' removed\n", name));
 }
 
-// ---- the command line ------------------------------------------------------------------------------------------------------
+// ---- the command line ---------------------------------------------------------------------------
 
 template <class T>
 [[nodiscard]] std::optional<T> number(std::string_view text, int base) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What shmcb-inspect prints, as text for people and as JSON for programs. Pure: values in, a string out.
-// The JSON of one schema always has all its fields; a field that says nothing at the moment is null. Durations are whole
+// What shmcb-inspect prints, as text for people and as JSON for programs. Pure: values in, a string out. The JSON of
+// one schema always has all its fields; a field that says nothing at the moment is null. Durations are whole
 // nanoseconds, with names in _ns; instants are ages, because a monotonic clock's reading means nothing elsewhere.
 #pragma once
 

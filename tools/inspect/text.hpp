@@ -23,7 +23,8 @@ namespace shmcb::inspect {
 
 using Row = std::vector<std::string>;
 
-/// Lines of aligned columns, two spaces apart; the first `left` columns are aligned to the left, the others to the right.
+/// Lines of aligned columns, two spaces apart; the first `left` columns are aligned to the left, the others to the
+/// right.
 [[nodiscard]] std::string aligned(const std::vector<Row>& rows, std::size_t left);
 
 }  // namespace shmcb::inspect
