@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What a worker tells the process that started it, through a pipe: one event a call, one a transition that it committed.
+// What a worker tells the process that started it, through a pipe: one event a call, one a transition it committed.
 #pragma once
 
 #include <chrono>

@@ -7,8 +7,8 @@
 
 namespace worker_pool {
 
-/// The status of the answer. Throws std::system_error where there is none in time (ETIMEDOUT), the connection is refused or
-/// breaks off.
+/// The status of the answer. Throws std::system_error where there is none in time (ETIMEDOUT), the connection is
+/// refused or breaks off.
 [[nodiscard]] int http_get(std::uint16_t port, std::chrono::milliseconds timeout);
 
 }  // namespace worker_pool

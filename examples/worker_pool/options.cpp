@@ -9,8 +9,8 @@ namespace worker_pool {
 namespace {
 
 constexpr const char* kHelp =
-    R"(Two pools of worker processes call one HTTP service on loopback, which breaks down. The workers of one pool share a
-breaker in shared memory; those of the other have a breaker each. Shows what that makes of the same outages.
+    R"(Two pools of worker processes call one HTTP service on loopback, which breaks down. The workers of one pool
+share a breaker in shared memory; those of the other have a breaker each. Shows what becomes of the same outages.
 Exit code: 0 the shared pool opened in time and recovered, 1 it did not, 64 wrong usage.
 
   --workers N      of each pool, 1 to 64 [8]

@@ -3,6 +3,7 @@
 // random. Bounded by operations and deaths, not by time.
 #include "process/torture.hpp"
 
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -26,10 +27,12 @@ constexpr std::uint32_t kActs = 100;
 #else
 constexpr std::uint32_t kActs = 250;
 #endif
-constexpr std::uint64_t kOperationsBetween = 100;  // acts, so that all of them fall into the midst of operations
+constexpr std::uint64_t kOperationsBetween = 100;    // acts, so that all of them fall into the midst of operations
+constexpr std::uint64_t kOperationsAllowed = 5'000;  // until the next act: what bounds the whole
 
 struct Progress {
   std::atomic<std::uint64_t> operations{0};
+  std::atomic<std::uint64_t> allowed{kOperationsAllowed};
   std::atomic<bool> enough{false};
 };
 
@@ -39,7 +42,7 @@ class Torture {
     // Registered beforehand: a process that is stopped while it registers holds one of the two places there are.
     const TortureWorker registering(test_.segment(), clock_, random_());
     for (std::uint32_t i = 0; i < kWorkers; ++i)
-      workers_.emplace_back(start_worker());
+      workers_.push_back(Worker{start_worker()});
   }
 
   void run() {
@@ -47,6 +50,7 @@ class Torture {
     std::uint32_t kills = 0;
     for (std::uint32_t act = 0; act < kActs; ++act) {
       const std::uint64_t before = progress_->operations.load();
+      progress_->allowed.store(before + kOperationsAllowed);
       ASSERT_TRUE(wait_until([&] { return progress_->operations.load() >= before + kOperationsBetween; }))
           << "nobody gets anywhere";
       Worker& worker = workers_[random_() % kWorkers];
@@ -93,6 +97,11 @@ class Torture {
     return fork_child([this, seed = random_(), inherit = random_() % 2 == 0] {
       TortureWorker worker(inherit ? test_.segment() : test_.attach(), clock_, seed);
       while (!progress_->enough.load(std::memory_order_relaxed)) {
+        if (progress_->operations.load(std::memory_order_relaxed) >=
+            progress_->allowed.load(std::memory_order_relaxed)) {
+          ::sched_yield();
+          continue;
+        }
         worker.step();
         progress_->operations.fetch_add(1, std::memory_order_relaxed);
         if (!worker.complaint().empty()) {

@@ -112,7 +112,7 @@ class Running {
   void pass_on(int signal, const siginfo_t& info) noexcept {
     if (asks_to_end(signal) && !timed_out_) asked_to_end_ = true;
     sigaddset(&passed_on_, signal);
-    // From the kernel: the terminal has sent it to the whole foreground group. A second Ctrl-C would mean something else.
+    // From the kernel: the terminal has sent it to the whole foreground group. A second one would mean something else.
     const bool has_it_already = !own_group_ && info.si_code > 0;
     if (!has_it_already) send(signal);
     if (signal == SIGTSTP) stop_self();

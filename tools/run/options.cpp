@@ -35,10 +35,10 @@ What counts as what:
   ignored   exit codes that neither list holds; a command that cannot be run; one that ended after shmcb-run was sent
             SIGINT, SIGTERM, SIGHUP or SIGQUIT, or by the very signal that shmcb-run was sent
 
-The command gets the streams and descriptors of shmcb-run, and the signals INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT.
-Without --timeout it stays in the process group of shmcb-run. With it the command leads a group of its own and all of the
-group is signalled, so that what it has started ends with it; but in the foreground of a terminal, or with --foreground, it
-stays where it can use the terminal, and the time-out ends only the command itself.
+The command gets the streams and descriptors of shmcb-run, and the signals INT, TERM, HUP, QUIT, USR1, USR2, TSTP and
+CONT. Without --timeout it stays in the process group of shmcb-run. With it the command leads a group of its own and all
+of the group is signalled, so that what it has started ends with it; but in the foreground of a terminal, or with
+--foreground, it stays where it can use the terminal, and the time-out ends only the command itself.
 A shmcb-run that is killed leaves nothing behind: a probe of its comes back after --probe-timeout.
 
 Exit code: the command's; death by a signal is passed on as that same signal (the shell shows 128 + its number). Else

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The signals of this process while it stands for a command: blocked from the first moment, so that waiting misses none.
+// The signals of this process while it stands for a command: blocked from the first moment, so that none is missed.
 // Those that were ignored at the start (nohup, background jobs of a script) stay ignored, here and in the command.
 #pragma once
 
@@ -38,8 +38,8 @@ class Signals {
 /// Stops this process as SIGTSTP does; returns when it is continued.
 void stop_self() noexcept;
 
-/// Ends this process by `signal`, so that its parent sees what the command's parent would have seen. Returns only where that
-/// signal cannot end it (process 1 of a container).
+/// Ends this process by `signal`, so that its parent sees what the command's parent would have seen. Returns only where
+/// that signal cannot end it (process 1 of a container).
 void die_by(int signal) noexcept;
 
 }  // namespace shmcb::run

@@ -23,8 +23,8 @@ struct ExitRules {
 /// "1,2,10-20". The error names the flag, the value and the rule.
 [[nodiscard]] Result<ExitCodes> parse_exit_codes(std::string_view flag, std::string_view text);
 
-/// Ignored: the command could not be run, or ended after (or by) a signal that somebody sent. Failure: it ran out of time, or
-/// died by any other signal. Otherwise its exit code decides.
+/// Ignored: the command could not be run, or ended after (or by) a signal that somebody sent. Failure: it ran out of
+/// time, or died by any other signal. Otherwise its exit code decides.
 [[nodiscard]] Outcome judge(const End& end, const ExitRules& rules) noexcept;
 
 }  // namespace shmcb::run

@@ -137,7 +137,7 @@ class BreakerCell {
     return {.error = Errc::corrupt};
   }
 
-  /// Writes other numbers; state and window are kept, cut at what the old window held.
+  /// Writes other numbers, unless a higher revision is there; state and window are kept, cut at what the old window held.
   [[nodiscard]] Errc replace_settings(const Settings& settings) const noexcept {
     if (!ring_.fits(settings.window)) return Errc::ring_full;
     for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
@@ -146,11 +146,9 @@ class BreakerCell {
       if (!load(word, record)) break;
       // The verdicts of siblings that are still out need versions of this Closed period too.
       if (word.version_exhausted(kVersionReserve)) return Errc::version_exhausted;
-      if (word.closed() && record.settings.window < settings.window) {
-        typename Ring<Env>::Tail tail;
-        if (!ring_.locate_tail(tail)) continue;
-        record.window_begin = std::max(record.window_begin, tail.position - std::min<Position>(tail.position, record.settings.window));
-      }
+      if (record.settings.revision > settings.revision) return Errc::ok;  // a newer one has come in between: it stays
+      const bool grows = record.settings.window < settings.window || record.settings.within_ms < settings.within_ms;
+      if (grows && word.state() != CircuitState::half_open && !cut_window(record)) continue;
       record.settings = settings;
       Errc error = Errc::ok;
       if (RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, word.state(), false, record, error)) {
@@ -534,6 +532,24 @@ class BreakerCell {
     if (!count.count_before(end, newest.time_us())) return false;
     state.failures = count.failures();
     state.successes = count.entries() - count.failures();
+    return true;
+  }
+
+  /// Lets the window begin at the oldest entry that it holds by the numbers the record has: what has left it, by number or by age,
+  /// does not come back when they grow. False: look again.
+  [[nodiscard]] bool cut_window(Record& record) const noexcept {
+    Position end = record.window_end + 1;
+    if (record.window_end == 0) {
+      typename Ring<Env>::Tail tail;
+      if (!ring_.locate_tail(tail)) return false;
+      end = tail.position;
+    }
+    if (end <= record.window_begin) return true;
+    const Entry newest = ring_.at(end - 1);
+    if (!ring_.holds(end - 1, newest)) return false;
+    FailureCount<Env> count(ring_, record.window_generation, record.settings.window, record.settings.within_ms, record.window_begin);
+    if (!count.count_before(end, newest.time_us())) return false;
+    record.window_begin = std::max(record.window_begin, end - count.entries());
     return true;
   }
 

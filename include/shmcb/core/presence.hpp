@@ -30,6 +30,7 @@ class Presence {
   /// Called at attach and by `Kernel::renew`, by one thread: from now on this process is `number`.
   void become(std::uint16_t number, std::uint32_t incarnation) noexcept {
     for (auto& spare : spares_) spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
+    set_record_cursor(0);
     identity_.store(OwnerWord::make(number, incarnation, 0).bits, std::memory_order_relaxed);
     // sync: presence: who sees itself current sees its number and no spare of the parent's
     process_.store(current_process(), std::memory_order_release);
@@ -83,6 +84,14 @@ class Presence {
     return false;
   }
 
+  /// Where this process looks for a free record next: behind the one it found last, else at a place of its own, so that those
+  /// who look at one time do not fight over the same ones. Relaxed: it only saves scanning.
+  [[nodiscard]] std::uint32_t record_cursor() const noexcept {
+    const std::uint32_t cursor = record_cursor_.load(std::memory_order_relaxed);
+    return cursor != 0 ? cursor : number() * 2U;
+  }
+  void set_record_cursor(std::uint32_t cursor) noexcept { record_cursor_.store(cursor, std::memory_order_relaxed); }
+
   /// Where this process's counters go.
   [[nodiscard]] std::uint32_t lane(std::uint32_t lanes) const noexcept { return number() % lanes; }
 
@@ -92,6 +101,7 @@ class Presence {
   std::atomic<std::uint64_t> identity_{0};
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<std::uint32_t> spares_[2]{};
+  std::atomic<std::uint32_t> record_cursor_{0};
 };
 
 }  // namespace shmcb::core

@@ -32,13 +32,14 @@ class RecordPool {
       return 0;
     }
     if (const std::uint32_t spare = presence_->take_spare()) return spare;
-    // From a place of this process's own, so that those who look for a record at one time do not fight over the same ones.
     const std::uint32_t records = view_->geometry().records;
-    const std::uint32_t start = presence_->number() * 2U;
+    const std::uint32_t start = presence_->record_cursor();
     for (const bool take_back : {false, true}) {
       for (std::uint32_t n = 0; n < records; ++n) {
         const std::uint32_t index = (start + n) % records;
-        if (index != kNoRecord && try_claim(index, take_back)) return index;
+        if (index == kNoRecord || !try_claim(index, take_back)) continue;
+        presence_->set_record_cursor(index + 1);
+        return index;
       }
     }
     error = Errc::records_exhausted;
