@@ -24,9 +24,9 @@ class ShmStorage {
   [[nodiscard]] static Result<ShmStorage> open(const Segment& segment, const BreakerConfig& config,
                                                OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}) {
     if (Error error = check(config, core::kMaxNameBytes)) return error;
-    if (config.failure_threshold.window >= core::kMaxRing) {
+    if (config.failure_threshold.window > core::kMaxWindow) {
       return detail::bad_field("failure_threshold.window", std::to_string(config.failure_threshold.window),
-                               "below " + std::to_string(core::kMaxRing) + " in shared memory");
+                               "at most " + std::to_string(core::kMaxWindow) + " in shared memory");
     }
     ShmStorage storage(segment, config.name, std::move(clock));
     core::Registry<core::StdEnv> registry(segment.view(), segment.presence());

@@ -83,7 +83,8 @@ struct AdmitResult {
   std::optional<CircuitTransition> transition{};
 };
 
-/// The answer of `record_outcome`. Where `error` is set the outcome was not recorded.
+/// The answer of `record_outcome`. Where `error` is set the storage could not carry the outcome through; in shared memory a failure that
+/// was counted may still open the breaker at the next record of anyone.
 struct RecordResult {
   Errc error = Errc::ok;
   RecordStatus status = RecordStatus::stale;

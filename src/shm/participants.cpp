@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,12 +96,15 @@ ProcessSeen describe_self() noexcept {
   return self;
 }
 
-bool same_process_lives(const ProcessSeen& seen) noexcept {
+bool may_live(const ProcessSeen& seen) noexcept {
+  // Where /proc hides the processes of others, or is not there, a pid that exists is taken for that process.
+  if (seen.pid == 0 || (::kill(static_cast<pid_t>(seen.pid), 0) != 0 && errno == ESRCH)) return false;
   char state = 0;
   std::uint64_t start_time = 0;
   std::array<char, 64> path{};
   std::snprintf(path.data(), path.size(), "/proc/%u/stat", seen.pid);
-  return read_stat(path.data(), state, start_time) && state != 'Z' && state != 'X' && start_time == seen.start_time;
+  if (!read_stat(path.data(), state, start_time)) return true;
+  return state != 'Z' && state != 'X' && start_time == seen.start_time;
 }
 
 bool is_locked(int fd, std::uint16_t number) noexcept {
@@ -108,7 +113,7 @@ bool is_locked(int fd, std::uint16_t number) noexcept {
   return ::fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
-Participants::Participants(Fd fd, FileIdentity identity, std::string path, const View& view) noexcept
+Participants::Participants(Fd fd, FileIdentity identity, std::string path, const View& view)
     : fd_(fd.release()), fd_process_(core::current_process()), identity_(identity), path_(std::move(path)), view_(&view) {
   ForkList& list = fork_list();
   const std::lock_guard guard(list.mutex);  // no fork until the descriptor is known to the handlers
@@ -143,9 +148,9 @@ void Participants::reopen_in_child() noexcept {
 int Participants::open_again(int ours) const noexcept {
   std::array<char, 64> link{};
   std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", ours);
-  int fresh = ours >= 0 ? ::open(link.data(), O_RDWR | O_CLOEXEC) : -1;
+  int fresh = ours >= 0 ? above_standard_streams(::open(link.data(), O_RDWR | O_CLOEXEC)) : -1;
   // Without /proc, or when the descriptor is gone: by its name, if that still leads there.
-  if (fresh < 0) fresh = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fresh < 0) fresh = above_standard_streams(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (fresh >= 0 && !(identity_of(fresh) == identity_)) {
     ::close(fresh);
     fresh = -1;
@@ -179,9 +184,13 @@ bool Participants::renew(core::Presence& presence) noexcept {
     found = 0;
     ::sched_yield();
   }
-  const bool done = presence.current() || acquire(presence);
+  if (!presence.current() && !acquire(presence)) {
+    // The file cannot be opened again (permissions given up, no descriptor free): nobody will ever prove this process dead, so what it
+    // holds when it dies, two spares at most, stays lost.
+    presence.become(core::Presence::kUnproven, static_cast<std::uint32_t>(core::IdentitySystem::random() >> 40U) | 1U);
+  }
   renewing_.store(0, std::memory_order_release);  // sync: renewing
-  return done;
+  return true;
 }
 
 bool Participants::acquire(core::Presence& presence) noexcept {
@@ -207,7 +216,7 @@ bool Participants::take_entry(core::Presence& presence, std::uint16_t number) no
   if (Env::load(entry.process, Env::relaxed) != 0) {  // relaxed: written before its owner's lock was released by the kernel
     const ProcessSeen last = read_entry(entry);
     // Its lock is gone, but a process that closed all its descriptors is still alive.
-    if (last.pid_namespace == self.pid_namespace && same_process_lives(last)) {
+    if (last.pid_namespace == self.pid_namespace && may_live(last)) {
       unlock(number);
       return false;
     }
@@ -255,7 +264,7 @@ bool Participants::is_dead(const core::Presence& presence, std::uint16_t number,
   if (is_locked(fd_.load(std::memory_order_relaxed), number)) return false;
   if (Env::load(entry->process, Env::relaxed) == 0) return true;  // relaxed: left in order, before it let go of the lock
   const ProcessSeen last = read_entry(*entry);
-  return last.pid_namespace != describe_self().pid_namespace || !same_process_lives(last);
+  return last.pid_namespace != describe_self().pid_namespace || !may_live(last);
 }
 
 void Participants::leave(core::Presence& presence) noexcept {
@@ -263,8 +272,8 @@ void Participants::leave(core::Presence& presence) noexcept {
   while (const std::uint32_t spare = presence.take_spare()) {
     auto* record = view_->record(spare);
     if (record == nullptr) continue;
-    const std::uint64_t mine = Env::load(record->owner, Env::relaxed);  // relaxed: our own word
-    Env::cas(record->owner, mine, 0, Env::acq_rel);                     // sync: record-owner
+    const core::OwnerWord mine{Env::load(record->owner, Env::relaxed)};               // relaxed: our own word
+    if (presence.owns(mine)) Env::cas(record->owner, mine.bits, 0, Env::acq_rel);  // sync: record-owner
   }
   if (auto* entry = view_->participant(presence.number())) Env::store(entry->process, 0, Env::relaxed);  // relaxed: a hint
   unlock(presence.number());

@@ -18,7 +18,7 @@ class Participants final : public core::Presence::Kernel {
   using View = core::SegmentView<core::StdEnv>;
 
   /// Takes over the descriptor of an opened segment.
-  Participants(Fd fd, FileIdentity identity, std::string path, const View& view) noexcept;
+  Participants(Fd fd, FileIdentity identity, std::string path, const View& view);
   ~Participants() override;
   Participants(const Participants&) = delete;
   Participants& operator=(const Participants&) = delete;
@@ -57,8 +57,8 @@ struct ProcessSeen {
   std::uint64_t start_time = 0;
 };
 
-/// Whether a process of this pid namespace is alive as the one that was seen: there, no zombie, and started at that time.
-[[nodiscard]] bool same_process_lives(const ProcessSeen& seen) noexcept;
+/// Whether a process of this pid namespace may still be the one that was seen. In doubt yes. A zombie is not.
+[[nodiscard]] bool may_live(const ProcessSeen& seen) noexcept;
 
 /// This process, as entries describe it.
 [[nodiscard]] ProcessSeen describe_self() noexcept;

@@ -77,7 +77,7 @@ Error from_open(const SegmentOptions& options, int error) {
 
 /// Reads a small file of the kernel's; empty if it is not there.
 std::string read_small(const char* path) {
-  const Fd fd{::open(path, O_RDONLY | O_CLOEXEC)};
+  const Fd fd{above_standard_streams(::open(path, O_RDONLY | O_CLOEXEC))};
   std::array<char, 256> buffer{};
   if (!fd) return {};
   const ssize_t bytes = ::read(fd.get(), buffer.data(), buffer.size());
@@ -329,7 +329,7 @@ void sweep(const SegmentOptions& options) {
   ::closedir(directory);
   for (const std::string& name : names) {
     const std::string path = options.directory + "/" + name;
-    const Fd fd{::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK)};
+    const Fd fd{above_standard_streams(::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK))};
     struct flock lock {};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
@@ -344,7 +344,7 @@ Error create_by_rename(const SegmentOptions& options, const core::Geometry& geom
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     const std::string path = options.directory + "/" + std::string{kPrivatePrefix} + segment_name_or_default(options.name) + "." +
                              hex(core::IdentitySystem::random()).substr(2);
-    const Fd fd{::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};
+    const Fd fd{above_standard_streams(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600))};
     if (!fd) return from_open(options, errno);
     struct flock lock {};
     lock.l_type = F_WRLCK;
@@ -369,6 +369,15 @@ Error create_by_rename(const SegmentOptions& options, const core::Geometry& geom
 
 Fd::~Fd() {
   if (fd_ >= 0) ::close(fd_);
+}
+
+int above_standard_streams(int fd) noexcept {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(fd);
+  errno = error;
+  return moved;
 }
 
 Error check_segment_name(const std::string& name) {
@@ -405,7 +414,7 @@ Error create_file(const SegmentOptions& options) {
   // Cheap and common; the link below decides.
   if (!(identity_of(path_of(options)) == FileIdentity{})) return exists(options);
 
-  const Fd fd{::open(options.directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)};
+  const Fd fd{above_standard_streams(::open(options.directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600))};
   if (!fd) {
     if (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL) return create_by_rename(options, geometry);
     return from_open(options, errno);
@@ -423,7 +432,7 @@ Result<OpenedSegment> open_file(const SegmentOptions& options, Access access) {
   const int flags = (access == Access::read_write ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     OpenedSegment opened;
-    opened.fd = Fd{::open(path.c_str(), flags)};
+    opened.fd = Fd{above_standard_streams(::open(path.c_str(), flags))};
     if (!opened.fd) return from_open(options, errno);
     struct stat info {};
     if (Error error = check_file(opened.fd.get(), options, info)) return error;

@@ -36,6 +36,10 @@ class Fd {
   int fd_ = -1;
 };
 
+/// The same open file as a descriptor above 2, closing what came in: a process that was started without standard streams must not
+/// print into a segment. -1 stays -1.
+[[nodiscard]] int above_standard_streams(int fd) noexcept;
+
 /// Which file a descriptor leads to.
 struct FileIdentity {
   dev_t device = 0;

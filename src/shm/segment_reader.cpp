@@ -204,7 +204,7 @@ class Processes {
     bool answer = shm::is_locked(fd, number);
     if (const auto* entry = view_->participant(number); entry != nullptr && !answer) {
       const shm::ProcessSeen seen = seen_in(*entry);
-      answer = seen.pid_namespace == self_.pid_namespace && shm::same_process_lives(seen);
+      answer = seen.pid_namespace == self_.pid_namespace && shm::may_live(seen);
     }
     alive_.emplace(number, answer);
     return answer;

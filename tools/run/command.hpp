@@ -30,9 +30,9 @@ struct End {
 /// Runs `command` to its end. Throws std::system_error where no process can be made.
 ///
 /// Without a time-out it stays in this process's group, as with env(1) and nice(1). With one it leads a group of its
-/// own, so that all that it has started ends with it, unless this process is in the foreground of its terminal, where the
-/// command must be too (it may read from it, and Ctrl-C and Ctrl-Z are meant for it); then only the command itself is
-/// signalled. A command with a time-out is sent SIGTERM when this process dies: it must not go on without a limit.
+/// own, so that all that it has started ends with it, unless this process is in the foreground of its terminal, where
+/// the command must be too (it may read from it, and Ctrl-C and Ctrl-Z are meant for it); then only the command itself
+/// is signalled. A command with a time-out is sent SIGTERM when this process dies: it must not go on without a limit.
 [[nodiscard]] End run_command(const Command& command, const Signals& signals);
 
 }  // namespace shmcb::run

@@ -73,14 +73,14 @@ class BreakerCell {
   }
 
   [[nodiscard]] CellAdmit admit(Bits now_us) const noexcept {
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       CellAdmit early;
-      if (turned_away_early(now_us, early)) return early;
-      if (!presence_->ensure_current()) return {.error = Errc::busy};
+      if (turned_away_early(now_us, early, work)) return early;
       Control word;
       Record record;
-      if (!load(word, record)) break;
+      if (!load(word, record, word::end, work)) break;
       record.breaker.state = word.state();
+      (void)presence_->ensure_current();  // the number a probe is held by; where there is none now, publishing it will say so
       const rules::AdmitDecision decision =
           rules::admit(record.breaker, record.settings, tick(now_us), ids_after(word), presence_->number());
       CellAdmit result{.admission = decision.admission,
@@ -93,7 +93,7 @@ class BreakerCell {
         case Admission::rejected: count_rejection(record.rejected_generation); return result;
         case Admission::probe: break;
       }
-      if (commit(word, record, decision.effects, result.error, result.transition) || result.error != Errc::ok) return result;
+      if (commit(word, record, decision.effects, work, result.error, result.transition) || result.error != Errc::ok) return result;
     }
     return {.error = Errc::corrupt};
   }
@@ -110,29 +110,29 @@ class BreakerCell {
 
   /// Records the outcome of the probe `id`.
   [[nodiscard]] CellRecord record_probe(std::uint64_t id, Outcome outcome, Bits now_us) const noexcept {
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       Control word;
       Record record;
-      if (!load(word, record)) break;
+      if (!load(word, record, word::end, work)) break;
       record.breaker.state = word.state();
       const rules::RecordDecision decision =
           rules::record_probe(record.breaker, record.settings, tick(now_us), id, outcome);
       if (decision.effects.change == rules::Change::nothing) return {.status = decision.status};
       CellRecord result{.status = decision.status};
-      if (commit(word, record, decision.effects, result.error, result.transition) || result.error != Errc::ok) return result;
+      if (commit(word, record, decision.effects, work, result.error, result.transition) || result.error != Errc::ok) return result;
     }
     return {.error = Errc::corrupt};
   }
 
   [[nodiscard]] CellRecord force(CircuitState to, Bits now_us) const noexcept {
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       Control word;
       Record record;
-      if (!load(word, record)) break;
+      if (!load(word, record, word::end, work)) break;
       record.breaker.state = word.state();
       const rules::Effects effects = rules::force(record.breaker, tick(now_us), to);
       CellRecord result{.status = RecordStatus::counted};
-      if (commit(word, record, effects, result.error, result.transition) || result.error != Errc::ok) return result;
+      if (commit(word, record, effects, work, result.error, result.transition) || result.error != Errc::ok) return result;
     }
     return {.error = Errc::corrupt};
   }
@@ -140,15 +140,20 @@ class BreakerCell {
   /// Writes other numbers, unless a higher revision is there; state and window are kept, cut at what the old window held.
   [[nodiscard]] Errc replace_settings(const Settings& settings) const noexcept {
     if (!ring_.fits(settings.window)) return Errc::ring_full;
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       Control word;
       Record record;
-      if (!load(word, record)) break;
+      if (!load(word, record, word::end, work)) break;
       // The verdicts of siblings that are still out need versions of this Closed period too.
       if (word.version_exhausted(kVersionReserve)) return Errc::version_exhausted;
       if (record.settings.revision > settings.revision) return Errc::ok;  // a newer one has come in between: it stays
       const bool grows = record.settings.window < settings.window || record.settings.within_ms < settings.within_ms;
-      if (grows && word.state() != CircuitState::half_open && !cut_window(record)) continue;
+      if (grows && word.state() != CircuitState::half_open) {
+        // What has left the window, by number or by age, does not come back when they grow.
+        FailureCount<Env> count;
+        if (!count_window(record, count, work)) continue;
+        record.window_begin = std::max(record.window_begin, count.first());
+      }
       record.settings = settings;
       Errc error = Errc::ok;
       if (RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, word.state(), false, record, error)) {
@@ -162,7 +167,8 @@ class BreakerCell {
   [[nodiscard]] Errc settings(Settings& settings) const noexcept {
     Control word;
     Record record;
-    if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+    Work work;
+    if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
     settings = record.settings;
     return Errc::ok;
   }
@@ -175,7 +181,8 @@ class BreakerCell {
     Control word = control();
     if (word.plainly_closed()) return Errc::ok;
     Record record;
-    if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+    Work work;
+    if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
     state = record.breaker.state = word.state();
     if (state == CircuitState::open) {
       const rules::Tick now = rules::not_before(record.breaker, tick(now_us()));
@@ -186,23 +193,28 @@ class BreakerCell {
 
   /// Exact where nothing runs beside it; else a mixture of moments during the call, never a torn record. Only reads.
   /// `max_rounds`: a copy of a segment that stands still does not get better by looking again.
-  [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = kMaxRounds) const noexcept {
-    for (std::uint32_t round = 0; round < max_rounds; ++round) {
+  [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = ~0U) const noexcept {
+    Work work;
+    for (std::uint32_t round = 0; round < max_rounds && work.charge(); ++round) {
       Control word;
       Record record;
-      if (!load(word, record, word::probe_ids)) return Errc::corrupt;
+      if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
       record.breaker.state = word.state();
       // One look for each record: the window that an older one names may have been written over for good.
-      if (state_of(record, state)) return Errc::ok;
+      if (state_of(record, state, work)) return Errc::ok;
     }
     return Errc::corrupt;
   }
 
   /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt.
-  [[nodiscard]] bool load(Control& word, Record& record) const noexcept { return load(word, record, word::end); }
+  [[nodiscard]] bool load(Control& word, Record& record) const noexcept {
+    Work work;
+    return load(word, record, word::end, work);
+  }
 
  private:
   static constexpr Bits kVersionReserve = kMaxProbes;
+  static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
 
   [[nodiscard]] static rules::Tick tick(Bits time_us) noexcept { return static_cast<rules::Tick>(time_us / 1'000); }
   [[nodiscard]] static Bits micros(rules::Tick tick) noexcept { return static_cast<Bits>(tick) * 1'000; }
@@ -211,18 +223,20 @@ class BreakerCell {
     return {Env::load(cells_->control, Env::acquire)};  // sync: control (acquire): the record that the word names
   }
 
-  /// Copies the words up to `last` (before the settings, before the probes, or all), together with a control word that named them all the while.
-  [[nodiscard]] bool load(Control& word, Record& record, std::size_t last) const noexcept {
+  /// Copies the words up to `last` (opening_end, state_end, probe_ids or end), together with a control word that named them all the
+  /// while.
+  [[nodiscard]] bool load(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
     RecordPool<Env> pool(*view_, *presence_);
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    while (work.charge(last)) {
       word = control();
       if (!word.valid() || view_->record(word.record()) == nullptr) return false;
       RecordWords words{};
-      pool.copy(word.record(), words, 0, last);
+      pool.copy(word.record(), words, last);
       // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
       if (Env::load(cells_->control, Env::relaxed) != word.bits) continue;
-      if (!decode_head(words, record)) return false;
-      if (last > word::ratio && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window))) return false;
+      if (!decode_opening(words, record)) return false;
+      if (last > word::opening_end && !decode_state(words, record)) return false;
+      if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window))) return false;
       if (last == word::end) decode_probes(words, record);
       return true;
     }
@@ -231,22 +245,19 @@ class BreakerCell {
 
   // ---- admit -------------------------------------------------------------------------------------------------------------
 
-  /// Open, and the cooldown is not over: three words decide, the whole record is not needed.
-  [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result) const noexcept {
-    const Control word = control();
-    if (word.state() != CircuitState::open || view_->record(word.record()) == nullptr) return false;
-    RecordWords words{};
-    RecordPool<Env> pool(*view_, *presence_);
-    for (const std::size_t i : {word::opened_at, word::counts, word::cooldown}) pool.copy(word.record(), words, i, i + 1);
-    if (Env::load(cells_->control, Env::relaxed) != word.bits) return false;  // relaxed: as in `load`
-    rules::Breaker breaker{.state = CircuitState::open};
-    Settings settings;
-    Bits rejected_generation = 0;
-    if (!decode_opening(words, breaker, settings, rejected_generation)) return false;
-    if (tick(now_us) >= rules::cooldown_end(breaker, settings)) return false;
-    const rules::AdmitDecision decision = rules::admit(breaker, settings, tick(now_us), {});
-    count_rejection(rejected_generation);
-    result = {.admission = Admission::rejected, .state = CircuitState::open, .retry_at = decision.retry_at, .retry_after = decision.retry_after};
+  /// Open, and the cooldown is not over: the first words decide, the whole record is not needed.
+  [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result, Work& work) const noexcept {
+    Control word;
+    Record record;
+    if (!load(word, record, word::opening_end, work) || word.state() != CircuitState::open) return false;
+    record.breaker.state = CircuitState::open;
+    if (tick(now_us) >= rules::cooldown_end(record.breaker, record.settings)) return false;
+    const rules::AdmitDecision decision = rules::admit(record.breaker, record.settings, tick(now_us), {});
+    count_rejection(record.rejected_generation);
+    result = {.admission = Admission::rejected,
+              .state = CircuitState::open,
+              .retry_at = decision.retry_at,
+              .retry_after = decision.retry_after};
     return true;
   }
 
@@ -260,7 +271,7 @@ class BreakerCell {
   /// from the words already and the rejection goes with it, as if it had come first.
   void count_rejection(Bits generation) const noexcept {
     auto& lane = cells_->lanes[presence_->lane(kLanes)].rejected;
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       const Rejected seen{Env::load(lane, Env::relaxed)};  // relaxed here and below: the word stands for itself
       if (seen.later_than(generation) || seen.count() == Rejected::kMaxCount) return;
       const Bits count = seen.reset_generation() == generation ? seen.count() + 1 : 1;
@@ -281,7 +292,7 @@ class BreakerCell {
 
   /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide again), or
   /// `error` is set.
-  [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Errc& error,
+  [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Work& work, Errc& error,
                             std::optional<CellTransition>& transition) const noexcept {
     const bool moves = effects.change == rules::Change::transition;
     const CircuitState to = record.breaker.state;
@@ -294,7 +305,7 @@ class BreakerCell {
     if (effects.empties_window) {
       record.window_generation = generation;
       record.window_end = 0;
-      if (!ring_.touch_tail(kMaxRounds, record.window_begin)) {
+      if (!ring_.touch_tail(work, record.window_begin)) {
         error = Errc::corrupt;
         return false;
       }
@@ -304,8 +315,8 @@ class BreakerCell {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record names); the
       // transition is reported all the same.
-      for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
-        if (state_of(record, transition->after) || control().generation() != generation) break;
+      for (Work looks(kMaxLooks); looks.charge();) {
+        if (state_of(record, transition->after, work) || control().generation() != generation) break;
       }
     }
     return true;
@@ -330,6 +341,7 @@ class BreakerCell {
     typename Ring<Env>::Tail tail{};
     Bits time_us = 0;
     bool trip = false;
+    Work work{};
     [[no_unique_address]] std::conditional_t<kFailure, Verdict, NoVerdict> verdict{};
     CellRecord result{};
   };
@@ -345,7 +357,7 @@ class BreakerCell {
       if (begin_count(attempt) == Next::done) return attempt.result;
     }
     attempt.from = start.get() != 0 ? start.get() : ring_.hint();
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (; attempt.work.charge();) {
       Next next = reach_tail(attempt);
       if (next == Next::go_on) next = check_period(attempt);
       if (next == Next::go_on) next = follow_predecessor(attempt);
@@ -429,7 +441,7 @@ class BreakerCell {
     } else {
       Control word;
       Record record;
-      if (!load(word, record, word::ratio)) return fail(attempt, Errc::corrupt);
+      if (!load(word, record, word::state_end, attempt.work)) return fail(attempt, Errc::corrupt);
       if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
       opened_at = record.breaker.opened_at;
     }
@@ -440,11 +452,13 @@ class BreakerCell {
   }
 
   /// Steps 6 and 7: counts what is before the position. Then the hint once more: a position of some laps ago would have counted by
-  /// a window that began after it.
+  /// a window that began after it. Where others have just passed the position, the count goes on from there.
   [[nodiscard]] Next judge(Attempt<true>& attempt) const noexcept {
     Verdict& verdict = attempt.verdict;
-    if (!verdict.count.count_before(attempt.tail.position, attempt.time_us) || !ring_.near_hint(attempt.tail.position)) {
-      verdict.count.restart();
+    const Position position = attempt.tail.position;
+    const bool counted = verdict.count.count_before(position, attempt.time_us, attempt.work);
+    if (!counted || !ring_.near_hint(position)) {
+      if (!counted || !ring_.passed(position)) verdict.count.restart();
       return from_hint(attempt);
     }
     attempt.trip = rules::trips(verdict.record.settings, verdict.count.failures());
@@ -453,7 +467,7 @@ class BreakerCell {
 
   [[nodiscard]] Next begin_count(Attempt<true>& attempt) const noexcept {
     Verdict& verdict = attempt.verdict;
-    if (!load(verdict.word, verdict.record, word::probe_ids)) return fail(attempt, Errc::corrupt);
+    if (!load(verdict.word, verdict.record, word::probe_ids, attempt.work)) return fail(attempt, Errc::corrupt);
     const Settings& settings = verdict.record.settings;
     verdict.count = {ring_, attempt.generation, settings.window - 1, settings.within_ms, verdict.record.window_begin};
     return Next::go_on;
@@ -466,7 +480,7 @@ class BreakerCell {
     const Position flagged = attempt.tail.position - 1;
     Control word;
     Record record;
-    if (!load(word, record, word::ratio)) return fail(attempt, Errc::corrupt);
+    if (!load(word, record, word::state_end, attempt.work)) return fail(attempt, Errc::corrupt);
     if (!word.in_closed_period(attempt.generation)) return Next::done;
     if (!ring_.near_hint(flagged + 1)) return from_hint(attempt);
     if (flagged < record.window_begin) return Next::go_on;
@@ -485,14 +499,14 @@ class BreakerCell {
   /// Opens the breaker because the entry at `position` filled the window of the period; false: the period is over already, or an
   /// error is set.
   bool finish_trip(Bits generation, Position position, Bits time_us, CellRecord& result) const noexcept {
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       Control word;
       Record record;
-      if (!load(word, record)) break;
+      if (!load(word, record, word::end, work)) break;
       if (!word.in_closed_period(generation)) return false;
       const rules::Effects effects = rules::trip(record.breaker, tick(time_us));
       record.window_end = position;
-      if (commit(word, record, effects, result.error, result.transition)) return true;
+      if (commit(word, record, effects, work, result.error, result.transition)) return true;
       if (result.error != Errc::ok) return false;
     }
     result.error = Errc::corrupt;
@@ -505,18 +519,30 @@ class BreakerCell {
   [[nodiscard]] bool ended_by(Bits generation, Position position) const noexcept {
     Control word;
     Record record;
-    if (!load(word, record, word::ratio)) return true;
+    Work work;
+    if (!load(word, record, word::state_end, work)) return true;
     if (record.window_generation == generation) return record.window_end == position;
     return record.window_generation != ((generation + 1) & low_bits(Env::Widths::generation));
   }
 
   /// One look. False: the window did not stand still, or is one that `record`, being old, names for nothing.
-  [[nodiscard]] bool state_of(const Record& record, CellState& state) const noexcept {
-    state = {.state = record.breaker.state, .opened_at = record.breaker.opened_at, .rejected = rejections(record.rejected_generation)};
+  [[nodiscard]] bool state_of(const Record& record, CellState& state, Work& work) const noexcept {
+    state = {.state = record.breaker.state,
+             .opened_at = record.breaker.opened_at,
+             .rejected = rejections(record.rejected_generation)};
     if (state.state == CircuitState::half_open) {
       state.successes = record.breaker.probe_successes;
       return true;
     }
+    FailureCount<Env> count;
+    if (!count_window(record, count, work)) return false;
+    state.failures = count.failures();
+    state.successes = count.entries() - count.failures();
+    return true;
+  }
+
+  /// Counts what the window of `record` holds; false as above.
+  [[nodiscard]] bool count_window(const Record& record, FailureCount<Env>& count, Work& work) const noexcept {
     Position end = record.window_end + 1;
     if (record.window_end == 0) {
       typename Ring<Env>::Tail tail;
@@ -525,32 +551,11 @@ class BreakerCell {
       // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it first).
       if (end > record.window_begin && tail.previous.trip() && of_window(record, tail.previous)) --end;
     }
-    if (end <= record.window_begin) return true;
     const Entry newest = ring_.at(end - 1);
-    if (!ring_.holds(end - 1, newest)) return false;
-    FailureCount<Env> count(ring_, record.window_generation, record.settings.window, record.settings.within_ms, record.window_begin);
-    if (!count.count_before(end, newest.time_us())) return false;
-    state.failures = count.failures();
-    state.successes = count.entries() - count.failures();
-    return true;
-  }
-
-  /// Lets the window begin at the oldest entry that it holds by the numbers the record has: what has left it, by number or by age,
-  /// does not come back when they grow. False: look again.
-  [[nodiscard]] bool cut_window(Record& record) const noexcept {
-    Position end = record.window_end + 1;
-    if (record.window_end == 0) {
-      typename Ring<Env>::Tail tail;
-      if (!ring_.locate_tail(tail)) return false;
-      end = tail.position;
-    }
-    if (end <= record.window_begin) return true;
-    const Entry newest = ring_.at(end - 1);
-    if (!ring_.holds(end - 1, newest)) return false;
-    FailureCount<Env> count(ring_, record.window_generation, record.settings.window, record.settings.within_ms, record.window_begin);
-    if (!count.count_before(end, newest.time_us())) return false;
-    record.window_begin = std::max(record.window_begin, end - count.entries());
-    return true;
+    if (end > record.window_begin && !ring_.holds(end - 1, newest)) return false;
+    const Settings& settings = record.settings;
+    count = {ring_, record.window_generation, settings.window, settings.within_ms, record.window_begin};
+    return count.count_before(end, newest.time_us(), work);
   }
 
   [[nodiscard]] static bool of_window(const Record& record, Entry entry) noexcept {

@@ -21,6 +21,11 @@ inline constexpr std::size_t kMaxNameBytes = 128;
 inline constexpr std::uint32_t kLanes = 4;            ///< lines over which rejections are spread
 inline constexpr std::uint32_t kMinRing = 16;         ///< slots; also the unit in which the arena is given out
 inline constexpr std::uint32_t kMaxRing = 1U << 20U;  ///< slots
+inline constexpr std::uint32_t kMaxWindow = kMaxRing / 2;
+
+/// The hint is raised once in so many positions, before the slot there is swapped in; so the tail is never further beyond it,
+/// whoever dies where. Divides every capacity. (docs/decisions/0001)
+inline constexpr std::uint64_t kHintEvery = 8;
 inline constexpr std::uint32_t kNoRecord = 0;         ///< record 0 is never used: a zeroed control word names no record
 
 /// True while the meaning of the bytes is being changed between two releases: such segments are no released build's business.
@@ -29,11 +34,12 @@ inline constexpr bool kDevelopmentBuild = false;
 inline constexpr std::uint32_t kMaxBreakers = 900'000;
 inline constexpr std::uint32_t kMaxParticipants = 32'768;
 
-/// The slots a window needs: a power of two, and one more than the window, because a flagged entry that came too late may stand
-/// in front of the window without counting.
+/// The slots a window needs: a power of two. One more than the window, because a flagged entry that came too late may stand in front
+/// of the window without counting; and a sixteenth more, so that a long count is not overtaken by those who append meanwhile.
 [[nodiscard]] constexpr std::uint32_t ring_capacity(std::uint32_t window) noexcept {
-  return window < kMinRing ? kMinRing : std::bit_ceil(window + 1);
+  return window < kMinRing ? kMinRing : std::bit_ceil(window + 1 + window / 16);
 }
+static_assert(ring_capacity(kMaxWindow) <= kMaxRing && kMinRing % kHintEvery == 0);
 
 // ---- header ------------------------------------------------------------------------------------------------------------
 
@@ -80,7 +86,7 @@ inline constexpr std::uint64_t kMagic = 0x4745'5342'434D'4853;  // "SHMCBSEG" in
 inline constexpr std::uint32_t kByteOrder = 0x0102'0304;
 inline constexpr std::uint16_t kLayoutMajor = 1;
 inline constexpr std::uint16_t kLayoutMinor = 0;
-inline constexpr std::size_t kHeaderBytes = 4096;  ///< the first page: Header, then from kControlOffset the words that change
+inline constexpr std::size_t kHeaderBytes = 4096;  ///< the first page: Header, then from kSegmentWordsOffset the words that change
 inline constexpr std::size_t kSegmentWordsOffset = 1024;
 
 /// The words of the first page that change.
@@ -187,16 +193,20 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
   return hash;
 }
 
-/// Differs between builds that would read each other's segments wrongly.
+/// Differs between builds that would read each other's segments wrongly: sizes, offsets, widths, and where the bits of the words are.
 [[nodiscard]] constexpr std::uint64_t layout_fingerprint() noexcept {
+  using Cells = BreakerCells<StdEnv>;
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
   for (const std::uint64_t part :
-       {std::uint64_t{sizeof(Header)}, std::uint64_t{sizeof(SegmentWords<StdEnv>)}, std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
-        std::uint64_t{sizeof(RecordCell<StdEnv>)}, std::uint64_t{sizeof(BreakerCells<StdEnv>)}, std::uint64_t{sizeof(void*)},
-        std::uint64_t{kMaxNameBytes}, std::uint64_t{kLanes}, std::uint64_t{kMinRing}, std::uint64_t{kMaxProbes},
-        std::uint64_t{StdWidths::lap}, std::uint64_t{StdWidths::slot_generation}, std::uint64_t{StdWidths::generation},
-        std::uint64_t{StdWidths::version}, std::uint64_t{offsetof(Header, checksum)},
-        std::uint64_t{offsetof(BreakerCells<StdEnv>, hint)}, std::uint64_t{offsetof(BreakerCells<StdEnv>, lanes)}}) {
+       {std::uint64_t{sizeof(Header)}, std::uint64_t{offsetof(Header, checksum)}, std::uint64_t{sizeof(SegmentWords<StdEnv>)},
+        std::uint64_t{sizeof(ParticipantEntry<StdEnv>)}, std::uint64_t{sizeof(RecordCell<StdEnv>)}, std::uint64_t{sizeof(Cells)},
+        std::uint64_t{offsetof(Cells, hint)}, std::uint64_t{offsetof(Cells, lanes)}, std::uint64_t{sizeof(void*)},
+        std::uint64_t{kMaxNameBytes}, std::uint64_t{kLanes}, std::uint64_t{kMaxProbes}, std::uint64_t{kHintEvery},
+        std::uint64_t{ring_capacity(1)}, std::uint64_t{ring_capacity(1'000)}, std::uint64_t{StdWidths::lap},
+        std::uint64_t{StdWidths::slot_generation}, std::uint64_t{StdWidths::generation}, std::uint64_t{StdWidths::version},
+        ControlWord<StdWidths>::make(CircuitState::half_open, 5, 6, 7).bits, Slot<StdWidths>::make(5, 6, true, true, 7).bits,
+        OwnerWord::make(5, 6, 7).handed_over().bits, RejectedWord<StdWidths>::make(5, 6).bits, ArenaWord::make(5, 6).bits,
+        RingWord::request(kMinRing).assigned_at(5).bits}) {
     hash = (hash ^ part) * 0x0000'0100'0000'01b3;
   }
   return hash;

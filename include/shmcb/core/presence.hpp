@@ -13,6 +13,9 @@ namespace shmcb::core {
 
 class Presence {
  public:
+  /// The number of a process that cannot be given one of its own: nobody ever proves it dead.
+  static constexpr std::uint16_t kUnproven = 0xFFFF;
+
   /// How the process proves itself and asks about others. Both may make system calls; neither is called by admit or record
   /// unless this process has just been forked or what a dead process held has to be taken back.
   struct Kernel {
@@ -32,6 +35,8 @@ class Presence {
     for (auto& spare : spares_) spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
     set_record_cursor(0);
     identity_.store(OwnerWord::make(number, incarnation, 0).bits, std::memory_order_relaxed);
+    // From a place of its own, so that processes that start together do not fight over the same records.
+    next_record_.store(number * 2U, std::memory_order_relaxed);  // relaxed: any will do
     // sync: presence: who sees itself current sees its number and no spare of the parent's
     process_.store(current_process(), std::memory_order_release);
   }
@@ -55,7 +60,12 @@ class Presence {
     return OwnerWord{identity_.load(std::memory_order_relaxed)}.incarnation();
   }
 
-  /// A new ownership: no two of one process are the same value (until 2^24 later).
+  /// Whether an owner word is an ownership of this process's.
+  [[nodiscard]] bool owns(OwnerWord owner) const noexcept {
+    return !owner.free() && !owner.published() && owner.participant() == number() && owner.incarnation() == incarnation();
+  }
+
+  /// A new ownership: no two of one process are the same value (until 2^23 later).
   [[nodiscard]] OwnerWord own() noexcept {
     // relaxed: only the counter itself matters
     return OwnerWord::make(number(), incarnation(), sequence_.fetch_add(1, std::memory_order_relaxed));
@@ -92,6 +102,10 @@ class Presence {
   }
   void set_record_cursor(std::uint32_t cursor) noexcept { record_cursor_.store(cursor, std::memory_order_relaxed); }
 
+  /// Where this process looks for a free record next: rotates, so that a claim does not walk over all that are taken.
+  [[nodiscard]] std::uint32_t next_record() const noexcept { return next_record_.load(std::memory_order_relaxed); }  // relaxed: any will do
+  void set_next_record(std::uint32_t index) noexcept { next_record_.store(index, std::memory_order_relaxed); }
+
   /// Where this process's counters go.
   [[nodiscard]] std::uint32_t lane(std::uint32_t lanes) const noexcept { return number() % lanes; }
 
@@ -100,6 +114,7 @@ class Presence {
   std::atomic<std::uint64_t> process_{0};
   std::atomic<std::uint64_t> identity_{0};
   std::atomic<std::uint32_t> sequence_{1};
+  std::atomic<std::uint32_t> next_record_{0};
   std::atomic<std::uint32_t> spares_[2]{};
   std::atomic<std::uint32_t> record_cursor_{0};
 };

@@ -22,17 +22,22 @@ struct Record {
 
 /// Words of a record, by meaning. Policies, growing cooldowns and modes will use the reserved ones.
 namespace word {
+// What turns a call away in Open:
 inline constexpr std::size_t opened_at = 0;  // +1; 0: never
-inline constexpr std::size_t lease_at = 1;
-inline constexpr std::size_t counts = 2;  // {probe successes 63..32, probes out 31..24, generation of the rejected reset 23..0}
-inline constexpr std::size_t window_begin = 3;
-inline constexpr std::size_t window_end = 4;
-inline constexpr std::size_t window_generation = 5;
-inline constexpr std::size_t probe_base = 6;  // what the 32-bit probe words are relative to
-inline constexpr std::size_t reserved_state = 7;  // 7 and 8
-inline constexpr std::size_t ratio = 9;           // {failures 63..32, window 31..0}
-inline constexpr std::size_t within = 10;
-inline constexpr std::size_t cooldown = 11;
+inline constexpr std::size_t counts = 1;  // {probe successes 63..32, probes out 31..24, generation of the rejected reset 23..0}
+inline constexpr std::size_t cooldown = 2;
+inline constexpr std::size_t opening_end = 3;
+// The rest of the state:
+inline constexpr std::size_t lease_at = 3;
+inline constexpr std::size_t window_begin = 4;
+inline constexpr std::size_t window_end = 5;
+inline constexpr std::size_t window_generation = 6;
+inline constexpr std::size_t probe_base = 7;      // what the 32-bit probe words are relative to
+inline constexpr std::size_t reserved_state = 8;  // 8 and 9
+inline constexpr std::size_t state_end = 10;
+// The rest of the settings:
+inline constexpr std::size_t ratio = 10;  // {failures 63..32, window 31..0}
+inline constexpr std::size_t within = 11;
 inline constexpr std::size_t probe_timeout = 12;
 inline constexpr std::size_t probing = 13;  // {success threshold 63..32, probe limit 31..0}
 inline constexpr std::size_t revision = 14;
@@ -72,49 +77,43 @@ using RecordWords = std::array<std::uint64_t, kRecordWords>;
   return words;
 }
 
-/// The settings in a record's words; false: corrupt.
+/// The settings but the cooldown; false: corrupt.
 [[nodiscard]] constexpr bool decode_settings(const RecordWords& words, Settings& s) noexcept {
   s.failures = static_cast<std::uint32_t>(words[word::ratio] >> 32U);
   s.window = static_cast<std::uint32_t>(words[word::ratio] & low_bits(32));
   s.within_ms = static_cast<std::int64_t>(words[word::within]);
-  s.cooldown_ms = static_cast<std::int64_t>(words[word::cooldown]);
   s.probe_timeout_ms = static_cast<std::int64_t>(words[word::probe_timeout]);
   s.success_threshold = static_cast<std::uint32_t>(words[word::probing] >> 32U);
   s.probe_limit = static_cast<std::uint32_t>(words[word::probing] & low_bits(32));
   s.revision = words[word::revision];
   constexpr auto duration = [](std::int64_t ms) { return ms >= 1 && ms <= kMaxDurationMs; };
-  return s.failures >= 1 && s.window >= s.failures && s.window < kMaxRing && duration(s.within_ms) &&
-         duration(s.cooldown_ms) && duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 &&
+  return s.failures >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) && duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 &&
          s.probe_limit <= kMaxProbes;
 }
 
 constexpr std::uint64_t kMaxTick = low_bits(48);
 
-/// What an Open breaker turns calls away by: the words opened_at, counts and cooldown; false: corrupt.
-[[nodiscard]] constexpr bool decode_opening(const RecordWords& words, rules::Breaker& breaker, Settings& settings,
-                                            std::uint64_t& rejected_generation) noexcept {
-  if (words[word::opened_at] > kMaxTick) return false;
-  breaker.opened_at = static_cast<rules::Tick>(words[word::opened_at]) - 1;
-  settings.cooldown_ms = static_cast<std::int64_t>(words[word::cooldown]);
-  rejected_generation = words[word::counts] & low_bits(24);
-  return settings.cooldown_ms >= 1 && settings.cooldown_ms <= kMaxDurationMs;
-}
-
-/// All before the settings; false: corrupt. `breaker.state` is set by the caller, from the control word.
-[[nodiscard]] constexpr bool decode_head(const RecordWords& words, Record& record) noexcept {
-  if (words[word::opened_at] > kMaxTick || words[word::lease_at] > kMaxTick) return false;
-  record.breaker.opened_at = static_cast<rules::Tick>(words[word::opened_at]) - 1;
-  record.breaker.lease_at = static_cast<rules::Tick>(words[word::lease_at]);
+/// The words before opening_end; false: corrupt. `breaker.state` is set by the caller, from the control word.
+[[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Record& record) noexcept {
+  record.breaker.opened_at = static_cast<rules::Tick>(words[word::opened_at] & low_bits(62)) - 1;
   record.breaker.probe_successes = static_cast<std::uint32_t>(words[word::counts] >> 32U);
   record.breaker.probes.count = static_cast<std::uint32_t>((words[word::counts] >> 24U) & 0xFFU);
   record.rejected_generation = words[word::counts] & low_bits(24);
+  record.settings.cooldown_ms = static_cast<std::int64_t>(words[word::cooldown]);
+  return words[word::opened_at] <= kMaxTick && record.breaker.probes.count <= kMaxProbes && record.settings.cooldown_ms >= 1 &&
+         record.settings.cooldown_ms <= kMaxDurationMs;
+}
+
+/// The words from there to state_end; false: corrupt.
+[[nodiscard]] constexpr bool decode_state(const RecordWords& words, Record& record) noexcept {
+  record.breaker.lease_at = static_cast<rules::Tick>(words[word::lease_at]);
   record.window_begin = words[word::window_begin];
   record.window_end = words[word::window_end];
   record.window_generation = words[word::window_generation];
-  return record.breaker.probes.count <= kMaxProbes;
+  return words[word::lease_at] <= kMaxTick;
 }
 
-/// The probes; requires that decode_head accepted the words.
+/// The probes; requires that decode_opening accepted the words.
 constexpr void decode_probes(const RecordWords& words, Record& record) noexcept {
   rules::Probes& probes = record.breaker.probes;
   for (std::uint32_t i = 0; i < probes.count; ++i) {

@@ -12,10 +12,6 @@
 
 namespace shmcb::core {
 
-/// Rounds after which a retry loop gives up with Errc::corrupt. A lost round is another process's progress, so only a segment
-/// whose words no correct process wrote gets there (arbitrary, far above what contention can cost).
-inline constexpr std::uint32_t kMaxRounds = 1'000'000;
-
 template <class Env>
 class RecordPool {
  public:
@@ -31,14 +27,17 @@ class RecordPool {
       error = Errc::busy;
       return 0;
     }
-    if (const std::uint32_t spare = presence_->take_spare()) return spare;
+    while (const std::uint32_t spare = presence_->take_spare()) {
+      if (try_claim(spare, Claim::own)) return spare;  // lost: this process looked dead, and somebody took it back
+    }
     const std::uint32_t records = view_->geometry().records;
-    const std::uint32_t start = presence_->record_cursor();
-    for (const bool take_back : {false, true}) {
+    const std::uint32_t start = presence_->next_record();
+    // What was handed over and swapped out can be told without asking the kernel about anybody.
+    for (const Claim kind : {Claim::free, Claim::handed_over, Claim::of_the_dead}) {
       for (std::uint32_t n = 0; n < records; ++n) {
         const std::uint32_t index = (start + n) % records;
-        if (index == kNoRecord || !try_claim(index, take_back)) continue;
-        presence_->set_record_cursor(index + 1);
+        if (index == kNoRecord || !try_claim(index, kind)) continue;
+        presence_->set_next_record(index + 1);
         return index;
       }
     }
@@ -48,10 +47,12 @@ class RecordPool {
 
   /// Gives a record back that this process owns and has not published.
   void release(std::uint32_t index) noexcept {
-    if (presence_->keep_spare(index)) return;
+    const bool in_table = presence_->number() < view_->geometry().participants;
+    // One without an entry keeps no spare: those would be the last that others beyond the table can get.
+    if (in_table && presence_->keep_spare(index)) return;
     auto& owner = view_->record(index)->owner;
-    const OwnerWord mine{Env::load(owner, Env::relaxed)};  // relaxed: our own word
-    Env::cas(owner, mine.bits, 0, Env::acq_rel);           // sync: record-owner
+    const OwnerWord mine{Env::load(owner, Env::relaxed)};                         // relaxed: our own word
+    if (presence_->owns(mine)) Env::cas(owner, mine.bits, 0, Env::acq_rel);  // sync: record-owner
   }
 
   /// Writes `record` into the record that this process owns, for `breaker`.
@@ -64,10 +65,10 @@ class RecordPool {
     for (std::size_t i = 0; i < kRecordWords; ++i) Env::store(cell.words[i], words[i], Env::release);
   }
 
-  /// Copies words [first, last) of a record. Consistent if the control word is unchanged afterwards.
-  void copy(std::uint32_t index, RecordWords& words, std::size_t first, std::size_t last) const noexcept {
+  /// Copies the words before `last` of a record. Consistent if the control word is unchanged afterwards.
+  void copy(std::uint32_t index, RecordWords& words, std::size_t last) const noexcept {
     const RecordCell<Env>& cell = *view_->record(index);
-    for (std::size_t i = first; i < last; ++i) words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words
+    for (std::size_t i = 0; i < last; ++i) words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words
   }
 
   /// Swaps the control word from `current` to `state` with `record`; false: it had changed, or `error` is set.
@@ -78,6 +79,7 @@ class RecordPool {
     fill(index, breaker, record);
     auto& new_owner = view_->record(index)->owner;
     const OwnerWord mine{Env::load(new_owner, Env::relaxed)};  // relaxed: our own word, until the swap
+    if (!presence_->owns(mine)) return false;                  // this process looked dead, and somebody took it back
     auto& old_owner = view_->record(current.record())->owner;
     // relaxed: the control word was loaded with acquire. Read BEFORE the swap: afterwards somebody may have taken the record.
     const OwnerWord old{Env::load(old_owner, Env::relaxed)};
@@ -99,20 +101,35 @@ class RecordPool {
   }
 
  private:
-  [[nodiscard]] bool try_claim(std::uint32_t index, bool take_back) noexcept {
+  enum class Claim : std::uint8_t { own, free, handed_over, of_the_dead };
+
+  [[nodiscard]] bool try_claim(std::uint32_t index, Claim kind) noexcept {
     RecordCell<Env>& cell = *view_->record(index);
     const OwnerWord owner{Env::load(cell.owner, Env::acquire)};  // sync: record-owner
-    if (!owner.free() && !(take_back && abandoned(cell, index, owner))) return false;
+    switch (kind) {
+      case Claim::own:
+        if (!presence_->owns(owner)) return false;
+        break;
+      case Claim::free:
+        if (!owner.free()) return false;
+        break;
+      // In this order: nobody can publish it any more, THEN it is not the current one. (The other way round its owner could have
+      // published it in between.)
+      case Claim::handed_over:
+        if (!owner.published() || current(cell, index)) return false;
+        break;
+      case Claim::of_the_dead:
+        if (owner.free() || owner.published() || !presence_->is_dead(owner) || current(cell, index)) return false;
+        break;
+    }
     return Env::cas(cell.owner, owner.bits, presence_->own().bits, Env::acq_rel);  // sync: record-owner
   }
 
-  /// In this order: nobody can publish it any more, THEN it is not the current one. (The other way round its owner could have
-  /// published it in between.)
-  [[nodiscard]] bool abandoned(RecordCell<Env>& cell, std::uint32_t index, OwnerWord owner) noexcept {
-    if (!owner.published() && !presence_->is_dead(owner)) return false;
+  /// Whether the breaker that the record names names it.
+  [[nodiscard]] bool current(const RecordCell<Env>& cell, std::uint32_t index) const noexcept {
     const auto* breaker = view_->breaker(static_cast<std::uint32_t>(Env::load(cell.breaker, Env::acquire)));  // sync: record-words
     // A breaker that does not exist: filled by nobody yet, or corrupt; either way nothing names this record.
-    return breaker == nullptr || Control{Env::load(breaker->control, Env::acquire)}.record() != index;  // sync: control
+    return breaker != nullptr && Control{Env::load(breaker->control, Env::acquire)}.record() == index;  // sync: control
   }
 
   const SegmentView<Env>* view_;

@@ -42,7 +42,8 @@ class Registry {
 
   /// Looks a name up: breaker_not_found, or corrupt, or `breaker` is set.
   [[nodiscard]] Errc find(std::string_view name, BreakerCell<Env>& breaker) const noexcept {
-    Found found = look_up(name, Hash{}(name));
+    Work work;
+    const Found found = look_up(name, Hash{}(name), work);
     if (found.error != Errc::ok) return found.error;
     if (found.empty_slot != nullptr) return Errc::breaker_not_found;
     return handle(found.breaker, breaker);
@@ -52,40 +53,24 @@ class Registry {
   [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, BreakerCell<Env>& breaker, bool& created) noexcept {
     created = false;
     const std::uint64_t hash = Hash{}(name);
-    Found found = look_up(name, hash);
-    if (found.error != Errc::ok) return found.error;
-    if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
-
-    Prepared prepared;
-    for (int patience = kPatience;; --patience) {
-      const Errc error = prepare(name, hash, settings, prepared);
-      if (error == Errc::ok) break;
-      // Who holds the last place may be registering this very name: many processes start at once.
-      found = look_up(name, hash);
+    Work work;
+    for (int attempt = 0;; ++attempt) {
+      const Found found = look_up(name, hash, work);
       if (found.error != Errc::ok) return found.error;
       if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
-      if (error != Errc::registry_full && error != Errc::ring_full) return error;
-      if (patience == 0 || !being_prepared_) return error;
-      ::sched_yield();
+      Prepared prepared;
+      const Errc error = prepare(name, hash, settings, prepared, work);
+      if (error == Errc::ok) return publish(name, hash, prepared, breaker, created, work);
+      // Who holds the last place may be registering this very name: many processes start at once.
+      if (error != Errc::registry_full || attempt == kPatience || !let_finish(prepared)) return error;
     }
-    const std::uint64_t entry = IndexWord::make(hash, prepared.breaker).bits;
-    while (found.error == Errc::ok && found.empty_slot != nullptr) {
-      // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here: look again.
-      if (Env::cas(*found.empty_slot, 0, entry, Env::acq_rel)) {
-        hand_over(prepared);
-        created = true;
-        return handle(prepared.breaker, breaker);
-      }
-      found = look_up(name, hash);
-    }
-    abandon(prepared);
-    return found.error != Errc::ok ? found.error : handle(found.breaker, breaker);
   }
 
   /// The breaker at a place, if a published one is there.
   [[nodiscard]] bool published(std::uint32_t index) const noexcept {
     const auto* cells = view_->breaker(index);
-    return cells != nullptr && (OwnerWord{Env::load(cells->owner, Env::acquire)}.published() || in_index(index, *cells));  // sync: place-owner
+    Work work;
+    return cells != nullptr && (OwnerWord{Env::load(cells->owner, Env::acquire)}.published() || in_index(index, *cells, work));  // sync: place-owner
   }
 
   /// The handle of a place that is known to be published; corrupt where its ring or name make no sense.
@@ -124,12 +109,14 @@ class Registry {
   struct Prepared {
     std::uint32_t breaker = 0;
     OwnerWord place{};
+    std::uint32_t busy_breaker = 0;  ///< where all places are taken: one that a living process is just preparing
+    OwnerWord busy_place{};          ///< its owner; free: there is none
     std::uint32_t record = 0;
     OwnerWord record_owner{};
   };
 
-  [[nodiscard]] Found look_up(std::string_view name, std::uint64_t hash) const noexcept {
-    for (std::uint64_t n = 0; n < view_->geometry().index_slots; ++n) {
+  [[nodiscard]] Found look_up(std::string_view name, std::uint64_t hash, Work& work) const noexcept {
+    for (std::uint64_t n = 0; n < view_->geometry().index_slots && work.charge(); ++n) {
       auto& slot = view_->index_slot(hash + n);
       const IndexWord entry{Env::load(slot, Env::acquire)};  // sync: index
       if (entry.empty()) return {.empty_slot = &slot};
@@ -139,15 +126,34 @@ class Registry {
       char buffer[kMaxNameBytes];
       if (name_of(*cells, buffer) == name) return {.breaker = entry.breaker()};
     }
-    return {.error = Errc::registry_full};
+    return {.error = Errc::corrupt};  // half of the slots are empty, always
+  }
+
+  /// Gives what was prepared its name by one swap, unless somebody else has registered it meanwhile.
+  [[nodiscard]] Errc publish(std::string_view name, std::uint64_t hash, const Prepared& prepared, BreakerCell<Env>& breaker,
+                             bool& created, Work& work) noexcept {
+    Found found = look_up(name, hash, work);
+    while (found.error == Errc::ok && found.empty_slot != nullptr) {
+      // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here: look again.
+      if (Env::cas(*found.empty_slot, 0, IndexWord::make(hash, prepared.breaker).bits, Env::acq_rel)) {
+        hand_over(prepared);
+        created = true;
+        return handle(prepared.breaker, breaker);
+      }
+      found = look_up(name, hash, work);
+    }
+    abandon(prepared);
+    return found.error != Errc::ok ? found.error : handle(found.breaker, breaker);
   }
 
   /// Fills a place, its ring and its first record; nobody can see them yet.
-  [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, Prepared& prepared) noexcept {
+  [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, Prepared& prepared,
+                             Work& work) noexcept {
     if (!presence_->ensure_current()) return Errc::busy;
-    const std::uint32_t capacity = ring_capacity(settings.window);
-    if (const Errc error = claim_place(capacity, prepared); error != Errc::ok) return error;
+    if (const Errc error = claim_place(ring_capacity(settings.window), prepared, work); error != Errc::ok) return error;
     auto& cells = *view_->breaker(prepared.breaker);
+    // Of the ring that the place has: a piece from an earlier taker may be larger than what was asked for.
+    const std::uint32_t capacity = RingWord{Env::load(cells.ring, Env::acquire)}.capacity();  // sync: arena
     RecordPool<Env> pool(*view_, *presence_);
     Errc error = Errc::ok;
     prepared.record = pool.claim(error);
@@ -194,16 +200,15 @@ class Registry {
   // ---- places --------------------------------------------------------------------------------------------------------------
 
   /// Takes a place with a ring of at least `capacity` slots: a fresh one, else one that was given up or whose taker is dead.
-  [[nodiscard]] Errc claim_place(std::uint32_t capacity, Prepared& prepared) noexcept {
+  [[nodiscard]] Errc claim_place(std::uint32_t capacity, Prepared& prepared, Work& work) noexcept {
     const std::uint32_t places = view_->geometry().breakers;
     Errc error = Errc::registry_full;
-    being_prepared_ = false;
     auto& cursor = view_->words().breaker_cursor;
     const std::uint64_t start = Env::load(cursor, Env::relaxed);  // relaxed: only saves scanning
     for (const bool take_back : {false, true}) {
-      for (std::uint64_t n = take_back ? 0 : start; n < places; ++n) {
+      for (std::uint64_t n = take_back ? 0 : start; n < places && work.charge(); ++n) {
         const auto index = static_cast<std::uint32_t>(n);
-        const Errc taken = try_claim_place(index, capacity, take_back, prepared.place);
+        const Errc taken = try_claim_place(index, capacity, take_back, prepared, work);
         if (taken == Errc::ok) {
           prepared.breaker = index;
           if (!take_back) Env::cas(cursor, start, n + 1, Env::relaxed);  // relaxed: as above
@@ -216,48 +221,69 @@ class Registry {
     return error;
   }
 
-  [[nodiscard]] Errc try_claim_place(std::uint32_t index, std::uint32_t capacity, bool take_back, OwnerWord& mine) noexcept {
+  [[nodiscard]] Errc try_claim_place(std::uint32_t index, std::uint32_t capacity, bool take_back, Prepared& prepared,
+                                     Work& work) noexcept {
     auto& cells = *view_->breaker(index);
     const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
     if (owner.published()) return Errc::registry_full;
     if (!owner.free()) {
       if (!take_back || !presence_->is_dead(owner)) {
-        being_prepared_ = true;
+        prepared.busy_breaker = index;
+        prepared.busy_place = owner;
         return Errc::registry_full;
       }
-      if (in_index(index, cells)) {  // it died between publishing and saying so
+      if (in_index(index, cells, work)) {  // it died between publishing and saying so
         Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
         return Errc::registry_full;
       }
     }
-    mine = presence_->own();
-    if (!Env::cas(cells.owner, owner.bits, mine.bits, Env::acq_rel)) {  // sync: place-owner
-      being_prepared_ = true;
-      return Errc::registry_full;
-    }
+    if (!has_room(cells, capacity)) return Errc::ring_full;  // before anything is written
+    prepared.place = presence_->own();
+    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) return Errc::registry_full;  // sync: place-owner
     Env::store(cells.control, 0, Env::release);  // sync: control: a dead taker's record is named no longer
     const Errc ring = take_ring(index, cells, capacity);
-    if (ring != Errc::ok) give_up(cells, mine);
+    if (ring != Errc::ok) give_up(cells, prepared.place);
     return ring;
   }
 
-  /// Whether the index names this place: then it is published, whatever its owner word says.
-  [[nodiscard]] bool in_index(std::uint32_t index, const BreakerCells<Env>& cells) const noexcept {
-    const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);  // relaxed: read after an acquired owner word
-    for (std::uint64_t n = 0; n < view_->geometry().index_slots; ++n) {
-      const IndexWord entry{Env::load(view_->index_slot(hash + n), Env::acquire)};  // sync: index
-      if (entry.empty()) return false;
-      if (entry.breaker() == index) return true;
+  /// Waits a little for whoever is preparing the last place: it may give it back, or register the very name that is wanted here. False:
+  /// there is nobody, or it takes too long (it may be stopped).
+  [[nodiscard]] bool let_finish(const Prepared& prepared) const noexcept {
+    if (prepared.busy_place.free()) return false;
+    const auto& owner = view_->breaker(prepared.busy_breaker)->owner;
+    for (int i = 0; i < kYields; ++i) {
+      if (Env::load(owner, Env::relaxed) != prepared.busy_place.bits) return true;  // relaxed: looked at again if it changed
+      ::sched_yield();
     }
     return false;
   }
 
+  /// Whether the index names this place: then it is published, whatever its owner word says. Also when that cannot be found out.
+  [[nodiscard]] bool in_index(std::uint32_t index, const BreakerCells<Env>& cells, Work& work) const noexcept {
+    const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);  // relaxed: read after an acquired owner word
+    for (std::uint64_t n = 0; n < view_->geometry().index_slots && work.charge(); ++n) {
+      const IndexWord entry{Env::load(view_->index_slot(hash + n), Env::acquire)};  // sync: index
+      if (entry.empty()) return false;
+      if (entry.breaker() == index) return true;
+    }
+    return true;
+  }
+
   // ---- the arena -------------------------------------------------------------------------------------------------------------
+
+  /// Whether a place has a large enough piece, or the arena can give it one as things stand.
+  [[nodiscard]] bool has_room(const BreakerCells<Env>& cells, std::uint32_t capacity) const noexcept {
+    const RingWord has{Env::load(cells.ring, Env::acquire)};  // sync: arena
+    if (has.assigned()) return view_->ring(has) != nullptr && has.capacity() >= capacity;
+    const ArenaWord arena{Env::load(view_->words().arena, Env::acquire)};  // sync: arena
+    const std::uint64_t units = view_->geometry().ring_slots / kMinRing;
+    return arena.units() <= units && RingWord::request(capacity).units() <= units - arena.units();
+  }
 
   /// Gets this process's place a piece of the arena; a piece that the place has from an earlier taker stays with it.
   [[nodiscard]] Errc take_ring(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity) noexcept {
     auto& arena = view_->words().arena;
-    for (std::uint32_t round = 0; round < kMaxRounds; ++round) {
+    for (Work work; work.charge();) {
       const ArenaWord seen{Env::load(arena, Env::acquire)};  // sync: arena
       if (const Errc error = finish_taking(seen); error != Errc::ok) return error;
       const RingWord has{Env::load(cells.ring, Env::acquire)};  // sync: arena
@@ -288,13 +314,11 @@ class Registry {
     return Errc::ok;
   }
 
-  /// How often to look again where another process is just preparing a place. Arbitrary: that takes microseconds, and one that is
-  /// stopped in it must not hold up the others for long.
-  static constexpr int kPatience = 10'000;
+  static constexpr int kPatience = 16;   // arbitrary: how many others may take the last place and give it back
+  static constexpr int kYields = 2'000;  // arbitrary: preparing takes microseconds; who is stopped in it must not hold up the others
 
   const SegmentView<Env>* view_;
   Presence* presence_;
-  bool being_prepared_ = false;  ///< the last claim_place saw a place that a living process is preparing
 };
 
 }  // namespace shmcb::core

@@ -13,9 +13,20 @@
 
 namespace shmcb::core {
 
-/// The hint is raised once in so many positions, before the slot there is swapped in; so the tail is never further beyond it,
-/// whoever dies where. Divides every capacity. (docs/decisions/0001)
-inline constexpr std::uint64_t kHintEvery = 8;
+/// What one operation may spend before it gives up with Errc::corrupt. A round lost is another process's progress, so only words that
+/// no correct process wrote use this up (arbitrary, far above what contention can cost; tens of milliseconds).
+class Work {
+ public:
+  explicit constexpr Work(std::uint32_t budget = 1U << 23U) noexcept : left_(budget) {}
+  /// False: spent.
+  [[nodiscard]] constexpr bool charge(std::uint64_t amount = 1) noexcept {
+    left_ -= std::min(left_, amount);
+    return left_ != 0;
+  }
+
+ private:
+  std::uint64_t left_;
+};
 
 /// Where a handle begins to look for the tail: the position after its own newest entry, so process-local and of any age. An old
 /// one is noticed and costs a look at the hint. On a line of its own, because every record writes it and every admit reads the
@@ -70,6 +81,9 @@ class Ring {
   /// Whether `position` can be the tail, judged by the hint now: told apart from the same place any number of laps ago.
   [[nodiscard]] bool near_hint(Position position) const noexcept { return position - hint() <= kHintEvery; }
 
+  /// Whether others have passed `position` meanwhile, but by less than a lap: what was counted before it is still there.
+  [[nodiscard]] bool passed(Position position) const noexcept { return hint() - position < capacity(); }
+
   /// What stands at the tail: the free slot, and the entry before it.
   struct Tail {
     Position position = 0;
@@ -81,7 +95,8 @@ class Ring {
   [[nodiscard]] bool find_tail(Position from, Tail& tail) const noexcept {
     Position position = from;
     for (std::uint64_t scanned = 0; scanned <= kHintEvery; ++scanned, ++position) {
-      const Entry entry = at(position);
+      // sync: ring (acquire): a free slot that was touched comes with the control word before the period that it begins
+      const Entry entry{Env::load(slot(position), Env::acquire)};
       if (holds(position, entry)) continue;
       if (!holds(position - capacity(), entry)) return false;  // `from` is laps old
       // sync: ring (acquire): the entry before ours and all that its appender saw, above all the control word of its period
@@ -112,8 +127,8 @@ class Ring {
 
   /// The tail, for whoever begins a new Closed period: the free slot there gets another value, so that every straggler of an older
   /// period that had read it loses its swap and must look at the control word again. False: no progress (corrupt).
-  [[nodiscard]] bool touch_tail(std::uint32_t max_rounds, Position& position) const noexcept {
-    for (std::uint32_t round = 0; round < max_rounds; ++round) {
+  [[nodiscard]] bool touch_tail(Work& work, Position& position) const noexcept {
+    while (work.charge()) {
       Tail tail;
       if (!locate_tail(tail)) continue;
       if (!Env::cas(slot(tail.position), tail.free.bits, tail.free.touched().bits, Env::release)) continue;  // sync: ring
@@ -142,12 +157,16 @@ class FailureCount {
   FailureCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms, Position begin) noexcept
       : ring_(ring), tag_(Entry::generation_tag(generation)), at_most_(at_most), within_ms_(within_ms), begin_(begin) {}
 
-  /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile.
-  [[nodiscard]] bool count_before(Position end, Bits time_us) noexcept {
+  /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile, or the work is spent.
+  [[nodiscard]] bool count_before(Position end, Bits time_us, Work& work) noexcept {
     const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - within_ms_) * 1'000;
     const auto young = [oldest_us](Entry entry) { return static_cast<std::int64_t>(entry.time_us()) >= oldest_us; };
-    if (!started_ || end < end_) return count_back(end, young);
-    return carry_forward(end, young);
+    const bool carry = started_ && end >= end_;
+    const Position old_first = carry ? first_ : end;
+    const Position old_end = carry ? end_ : end;
+    started_ = carry ? carry_forward(end, young) : count_back(end, young);
+    const std::uint64_t looked_at = carry ? (end_ - old_end) + (first_ - old_first) : end_ - first_;
+    return work.charge(1 + looked_at) && started_;
   }
 
   /// What was counted so far is not trusted any more.
@@ -155,25 +174,22 @@ class FailureCount {
 
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
   [[nodiscard]] std::uint64_t entries() const noexcept { return end_ - first_; }
+  /// The position of the oldest that counts; the end where none does.
+  [[nodiscard]] Position first() const noexcept { return first_; }
 
  private:
   // Generations and times never decrease along the ring: what counts is one run that ends in front of `end`.
   template <class Young>
   bool count_back(Position end, Young young) noexcept {
-    started_ = false;
     const Position limit = std::max(begin_, end - std::min<Position>(ring_.capacity() - 1, at_most_));
-    Position first = end;
     failures_ = 0;
-    while (first > limit) {
-      const Entry entry = ring_.at(first - 1);
-      if (!ring_.holds(first - 1, entry)) return false;
+    end_ = end;
+    for (first_ = end; first_ > limit; --first_) {
+      const Entry entry = ring_.at(first_ - 1);
+      if (!ring_.holds(first_ - 1, entry)) return false;
       if (entry.generation() != tag_ || !young(entry)) break;
       failures_ += entry.failure() ? 1U : 0U;
-      --first;
     }
-    first_ = first;
-    end_ = end;
-    started_ = true;
     return true;
   }
 
@@ -181,12 +197,12 @@ class FailureCount {
   bool carry_forward(Position end, Young young) noexcept {
     for (; end_ < end; ++end_) {
       const Entry entry = ring_.at(end_);
-      if (!ring_.holds(end_, entry) || entry.generation() != tag_) return started_ = false;
+      if (!ring_.holds(end_, entry) || entry.generation() != tag_) return false;
       failures_ += entry.failure() ? 1U : 0U;
     }
     for (; first_ < end_; ++first_) {
       const Entry entry = ring_.at(first_);
-      if (!ring_.holds(first_, entry)) return started_ = false;
+      if (!ring_.holds(first_, entry)) return false;
       if (end_ - first_ <= at_most_ && young(entry)) break;
       failures_ -= entry.failure() ? 1U : 0U;
     }

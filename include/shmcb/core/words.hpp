@@ -132,10 +132,11 @@ struct RejectedWord {
   [[nodiscard]] constexpr Bits reset_generation() const noexcept { return bits >> 40U; }
   [[nodiscard]] constexpr Bits count() const noexcept { return bits & kMaxCount; }
 
-  /// Whether this word belongs to a later outage than the one that began at `generation`: serial-number arithmetic (RFC 1982).
+  /// Whether this word counts for a later outage than the one that began at `generation`: serial-number arithmetic (RFC 1982). A
+  /// word that never counted is of no outage.
   [[nodiscard]] constexpr bool later_than(Bits generation) const noexcept {
     const Bits ahead = (reset_generation() - generation) & low_bits(Widths::generation);
-    return ahead != 0 && ahead < (Bits{1} << (Widths::generation - 1));
+    return count() != 0 && ahead != 0 && ahead < (Bits{1} << (Widths::generation - 1));
   }
 };
 
