@@ -98,7 +98,8 @@ Place look_around() {
     const bool digit = c >= '0' && c <= '9';
     if ((!digit && (c < 'a' || c > 'f')) || digits >= 32) continue;
     const auto value = static_cast<unsigned>(digit ? c - '0' : c - 'a' + 10);
-    place.boot_id[digits / 2] = static_cast<std::uint8_t>((place.boot_id[digits / 2] << 4U) | value);
+    const unsigned high = place.boot_id[digits / 2];
+    place.boot_id[digits / 2] = static_cast<std::uint8_t>((high << 4U) | value);
     ++digits;
   }
   struct stat ns {};

@@ -44,6 +44,11 @@ std::atomic<std::uint64_t> allocations{0};
   throw std::bad_alloc();
 }
 
+/// Not inlined: g++ 12 would take a `free` in an operator delete for a mistake.
+[[gnu::noinline]] void release(void* memory) noexcept {
+  std::free(memory);
+}
+
 }  // namespace
 
 // All forms but the aligned ones, so that a sanitizer's own never meet these.
@@ -60,22 +65,22 @@ void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
   return counted(size);
 }
 void operator delete(void* memory) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete[](void* memory) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete(void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
+  release(memory);
 }
 void operator delete[](void* memory, const std::nothrow_t&) noexcept {
-  std::free(memory);
+  release(memory);
 }
 
 namespace shmcb::test {

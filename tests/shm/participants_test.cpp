@@ -600,21 +600,24 @@ TEST_F(Fork, AfterTheSegmentWasRemovedGivesAChildThatWorks) {
   EXPECT_EQ(cloned.wait(), exited(0));
 }
 
-TEST_F(Fork, OfAChildWithoutTheRightToOpenTheFileKeepsReadingAndRefusesToChangeWithAnError) {
+TEST_F(Fork, OfAChildWithoutTheRightToOpenTheFileGoesOnAsOneThatNobodyProvesDead) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  SharedArea<Identity> identity;
   expect_success_in_child([&] {
     // A worker that dropped its rights after it was forked keeps what it has.
     force_all();
+    EXPECT_TRUE(made->has_entry());
     if (::setresuid(65'534, 65'534, 65'534) != 0) throw std::runtime_error("setresuid");
     force_all();
     // Its own children cannot prove themselves.
     expect_success_in_child([&] {
-      EXPECT_EQ(storage.admit().admission, Admission::allowed);
-      EXPECT_EQ(storage.record_outcome(storage.admit().token, Outcome::success).status, RecordStatus::counted);
-      EXPECT_EQ(storage.snapshot().error, Errc::ok);
-      EXPECT_EQ(storage.force_state(CircuitState::open).error, Errc::busy);
+      force_all();
+      EXPECT_FALSE(made->has_entry());
+      identity->set(made.segment());
     });
   });
+  EXPECT_FALSE(made->presence().is_dead(identity->owner())) << "in doubt nobody is";
+  expect_unaffected();
 }
 
 }  // namespace

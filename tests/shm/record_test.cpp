@@ -25,7 +25,7 @@ Record full_record(std::uint64_t first_probe) {
     record.breaker.probes.add((first_probe + 3 * i) & kMaxProbeId, static_cast<std::uint16_t>(0xFFFE - i));
   }
   record.settings = {.failures = 77,
-                     .window = kMaxRing - 1,
+                     .window = kMaxWindow,
                      .within_ms = kMaxDurationMs,
                      .cooldown_ms = 1,
                      .probe_timeout_ms = kMaxDurationMs - 1,
@@ -42,7 +42,8 @@ Record full_record(std::uint64_t first_probe) {
 /// What comes out of words; an expectation fails where they are refused.
 Record decoded(const RecordWords& words) {
   Record record;
-  EXPECT_TRUE(decode_head(words, record));
+  EXPECT_TRUE(decode_opening(words, record));
+  EXPECT_TRUE(decode_state(words, record));
   EXPECT_TRUE(decode_settings(words, record.settings));
   decode_probes(words, record);
   return record;
@@ -91,19 +92,19 @@ TEST(Record, KeepsProbesWhoseFirstIsNotTheOldest) {
 
 TEST(Record, LeavesTheReservedWordsZero) {
   const RecordWords words = encode(full_record(1));
-  for (const std::size_t i : {std::size_t{7}, std::size_t{8}}) EXPECT_EQ(words[i], 0U) << i;
+  for (std::size_t i = word::reserved_state; i < word::state_end; ++i) EXPECT_EQ(words[i], 0U) << i;
   for (std::size_t i = word::reserved_settings; i < word::probe_ids; ++i) EXPECT_EQ(words[i], 0U) << i;
 }
 
-TEST(Record, OfAnOpenBreakerShowsItsOpeningInThreeWords) {
+TEST(Record, OfAnOpenBreakerShowsItsOpeningInItsFirstWords) {
   const Record record = full_record(1);
-  rules::Breaker breaker;
-  Settings settings;
-  std::uint64_t rejected_generation = 0;
-  ASSERT_TRUE(decode_opening(encode(record), breaker, settings, rejected_generation));
-  EXPECT_EQ(breaker.opened_at, record.breaker.opened_at);
-  EXPECT_EQ(settings.cooldown_ms, record.settings.cooldown_ms);
-  EXPECT_EQ(rejected_generation, record.rejected_generation);
+  RecordWords words = encode(record);
+  for (std::size_t i = word::opening_end; i < word::end; ++i) words[i] = ~std::uint64_t{0};
+  Record opening;
+  ASSERT_TRUE(decode_opening(words, opening));
+  EXPECT_EQ(opening.breaker.opened_at, record.breaker.opened_at);
+  EXPECT_EQ(opening.settings.cooldown_ms, record.settings.cooldown_ms);
+  EXPECT_EQ(opening.rejected_generation, record.rejected_generation);
 }
 
 struct Impossible {
@@ -112,21 +113,30 @@ struct Impossible {
   std::uint64_t value;
 };
 
-TEST(Record, RefusesEachImpossibleWordBeforeTheSettings) {
-  const std::uint64_t one = 1;
+TEST(Record, RefusesEachImpossibleOpening) {
   const std::vector<Impossible> cases{
       {"opened beyond the last tick", word::opened_at, kMaxTick + 1},
       {"opened at a negative tick", word::opened_at, ~std::uint64_t{0}},
-      {"a lease beyond the last tick", word::lease_at, kMaxTick + 1},
-      {"a lease at a negative tick", word::lease_at, std::uint64_t{1} << 63U},
       {"one probe too many", word::counts, std::uint64_t{kMaxProbes + 1} << 24U},
       {"255 probes", word::counts, 0xFFULL << 24U},
+      {"cooldown of nothing", word::cooldown, 0},
+      {"cooldown too long", word::cooldown, static_cast<std::uint64_t>(kMaxDurationMs) + 1},
+      {"cooldown negative", word::cooldown, ~std::uint64_t{0}},
   };
   for (const Impossible& c : cases) {
-    RecordWords words = encode(full_record(one));
+    RecordWords words = encode(full_record(1));
     words[c.word] = c.value;
     Record record;
-    EXPECT_FALSE(decode_head(words, record)) << c.what;
+    EXPECT_FALSE(decode_opening(words, record)) << c.what;
+  }
+}
+
+TEST(Record, RefusesAnImpossibleLease) {
+  for (const std::uint64_t lease : {kMaxTick + 1, std::uint64_t{1} << 63U, ~std::uint64_t{0}}) {
+    RecordWords words = encode(full_record(1));
+    words[word::lease_at] = lease;
+    Record record;
+    EXPECT_FALSE(decode_state(words, record)) << lease;
   }
 }
 
@@ -138,14 +148,11 @@ TEST(Record, RefusesEachImpossibleSetting) {
       {"no failures", word::ratio, pair(0, 10)},
       {"no window", word::ratio, pair(1, 0)},
       {"a window below the failures", word::ratio, pair(11, 10)},
-      {"a window beyond the largest ring", word::ratio, pair(1, kMaxRing)},
+      {"a window that no ring holds", word::ratio, pair(1, kMaxWindow + 1)},
       {"a window that would overflow its capacity", word::ratio, pair(1, 0xFFFF'FFFF)},
       {"within of nothing", word::within, 0},
       {"within too long", word::within, kTooLong},
       {"within negative", word::within, kNegative},
-      {"cooldown of nothing", word::cooldown, 0},
-      {"cooldown too long", word::cooldown, kTooLong},
-      {"cooldown negative", word::cooldown, kNegative},
       {"probe timeout of nothing", word::probe_timeout, 0},
       {"probe timeout too long", word::probe_timeout, kTooLong},
       {"probe timeout negative", word::probe_timeout, kNegative},
@@ -165,23 +172,6 @@ TEST(Record, RefusesEachImpossibleSetting) {
   }())) << "zeroed memory";
 }
 
-TEST(Record, RefusesEachImpossibleOpening) {
-  const std::vector<Impossible> cases{
-      {"opened beyond the last tick", word::opened_at, kMaxTick + 1},
-      {"cooldown of nothing", word::cooldown, 0},
-      {"cooldown too long", word::cooldown, static_cast<std::uint64_t>(kMaxDurationMs) + 1},
-      {"cooldown negative", word::cooldown, ~std::uint64_t{0}},
-  };
-  for (const Impossible& c : cases) {
-    RecordWords words = encode(full_record(1));
-    words[c.word] = c.value;
-    rules::Breaker breaker;
-    Settings settings;
-    std::uint64_t rejected_generation = 0;
-    EXPECT_FALSE(decode_opening(words, breaker, settings, rejected_generation)) << c.what;
-  }
-}
-
 TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -190,7 +180,7 @@ TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
     RecordWords words{};
     for (auto& w : words) w = random() >> (random() % 64);
     Record record;
-    if (decode_head(words, record)) {
+    if (decode_opening(words, record)) {
       ASSERT_LE(record.breaker.probes.count, kMaxProbes);
       ASSERT_GE(record.breaker.opened_at, rules::kNever);
       decode_probes(words, record);
@@ -199,7 +189,7 @@ TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
     Settings s;
     if (decode_settings(words, s)) {
       ASSERT_LE(ring_capacity(s.window), kMaxRing);
-      ASSERT_LE(static_cast<std::int64_t>(kMaxTick), std::numeric_limits<std::int64_t>::max() - s.cooldown_ms - s.within_ms);
+      ASSERT_LE(static_cast<std::int64_t>(kMaxTick), std::numeric_limits<std::int64_t>::max() - s.probe_timeout_ms - s.within_ms);
     }
   }
 }

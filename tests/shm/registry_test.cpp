@@ -196,10 +196,10 @@ TEST(RegistryOfNames, RefusesNamesLongerThan128BytesBeforeAnythingIsWritten) {
 
 TEST(RegistryOfNames, RefusesWindowsThatNoRingHolds) {
   const TestSegment made({.breakers = 2, .participants = 2});
-  const auto storage = ShmStorage<>::open(made.segment(), {.name = "b", .failure_threshold = {.window = core::kMaxRing}});
+  const auto storage = ShmStorage<>::open(made.segment(), {.name = "b", .failure_threshold = {.window = core::kMaxWindow + 1}});
   ASSERT_FALSE(storage);
   EXPECT_EQ(storage.error().code, Errc::invalid_config);
-  EXPECT_THAT(storage.error().message, HasSubstr("failure_threshold.window is 1048576"));
+  EXPECT_THAT(storage.error().message, HasSubstr("failure_threshold.window is " + std::to_string(core::kMaxWindow + 1)));
 }
 
 // ---- full ------------------------------------------------------------------------------------------------------------------
@@ -240,8 +240,8 @@ TEST(FullArena, SaysSoAndLeavesThePlaceForASmallerWindow) {
   const TestSegment made({.breakers = 4, .ring_slots = 64, .participants = 2});
   Names<> names(made.segment());
   EXPECT_EQ(names.add("too-large", 64).error, Errc::ring_full) << "needs 128 of 64";
-  EXPECT_EQ(names.add("fits", 31).error, Errc::ok) << "32 of 64";
-  EXPECT_EQ(names.add("too-large", 32).error, Errc::ring_full) << "64 of the 32 that are left";
+  EXPECT_EQ(names.add("fits", 30).error, Errc::ok) << "32 of 64";
+  EXPECT_EQ(names.add("too-large", 31).error, Errc::ring_full) << "64 of the 32 that are left";
   EXPECT_EQ(names.find("too-large"), Errc::breaker_not_found);
   EXPECT_EQ(names.add("small", 15).error, Errc::ok);
   EXPECT_EQ(names.add("small-2", 15).error, Errc::ok);
@@ -257,7 +257,7 @@ TEST(FullArena, SaysSoAndLeavesThePlaceForASmallerWindow) {
 TEST(FullArena, OfALargeWindowHasRoomForExactlyThat) {
   const TestSegment made({.breakers = 2, .ring_slots = core::kMaxRing, .participants = 2});
   Names<> names(made.segment());
-  ASSERT_EQ(names.add("largest", core::kMaxRing - 1).error, Errc::ok);
+  ASSERT_EQ(names.add("largest", core::kMaxWindow).error, Errc::ok);
   EXPECT_EQ(to_string(names.use("largest")), "ok");
   EXPECT_EQ(names.add("small", 10).error, Errc::ring_full);
 }

@@ -223,6 +223,10 @@ TEST(RejectedWord, IsLaterByHalfTheCircleAtMost) {
   }
 }
 
+TEST(RejectedWord, ThatNeverCountedIsOfNoOutage) {
+  for (const Bits generation : {Bits{0}, Bits{1}, kMaxGeneration}) EXPECT_FALSE(Rejected{}.later_than(generation));
+}
+
 TEST(RejectedWord, ComparesInTheWidthOfTheGenerationsThatTheControlWordHas) {
   using Tiny = RejectedWord<TinyWidths>;
   EXPECT_TRUE(Tiny::make(0, 1).later_than(7));
