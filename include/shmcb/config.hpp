@@ -26,13 +26,13 @@ struct Ratio {
 /// What a breaker is called and when it opens, tries again and closes. An aggregate with defaults; durations are whole
 /// milliseconds (a finer one does not convert) from 1 to 2^40.
 struct BreakerConfig {
-  std::string name{};                   ///< [A-Za-z0-9_.:-]+, at most the storage's limit (shared memory: 128 bytes)
-  Ratio failure_threshold{};            ///< when to open
-  Millis cooldown{30'000};              ///< how long Open turns calls away before probes are tried
-  std::uint32_t success_threshold = 1;  ///< successful probes that close
-  std::uint32_t probe_limit = 1;        ///< probes out at one time, over all processes; 1 to 32
+  std::string name{};                     ///< [A-Za-z0-9_.:-]+, at most the storage's limit (shared memory: 128 bytes)
+  Ratio failure_threshold{};              ///< when to open
+  Millis cooldown{30'000};                ///< how long Open turns calls away before probes are tried
+  std::uint32_t success_threshold = 1;    ///< successful probes that close
+  std::uint32_t probe_limit = 1;          ///< probes out at one time, over all processes; 1 to 32
   std::optional<Millis> probe_timeout{};  ///< after this the probes out are given up; default: the cooldown
-  std::uint64_t config_revision = 0;    ///< for rolling deploys: of two different configurations the higher one wins
+  std::uint64_t config_revision = 0;      ///< for rolling deploys: of two different configurations the higher one wins
 };
 
 /// What to do when the breaker exists with other numbers than those brought.

@@ -14,31 +14,31 @@ namespace shmcb {
 /// One code per cause. The values are stable: tools and the C interface pass them on.
 enum class Errc : std::uint8_t {
   ok = 0,
-  invalid_config = 1,          ///< a field breaks its rule, or exceeds a limit of this storage
-  config_mismatch = 2,         ///< the breaker exists with other numbers
-  invalid_segment_name = 3,    ///< empty, too long, or a character that is not allowed
-  invalid_segment_options = 4, ///< a capacity of zero or beyond the format's maximum
+  invalid_config = 1,           ///< a field breaks its rule, or exceeds a limit of this storage
+  config_mismatch = 2,          ///< the breaker exists with other numbers
+  invalid_segment_name = 3,     ///< empty, too long, or a character that is not allowed
+  invalid_segment_options = 4,  ///< a capacity of zero or beyond the format's maximum
   segment_not_found = 5,
   permission_denied = 6,
-  wrong_owner = 7,             ///< owned by a user that is not in the allow-list
-  unsafe_mode = 8,             ///< writable by more than was allowed
-  not_a_segment = 9,           ///< not a regular file, or foreign content
-  truncated = 10,              ///< shorter than its header says
-  incompatible = 11,           ///< another layout version, word size, byte order, type sizes or unknown feature
-  foreign_clock = 12,          ///< another boot, clock or time namespace
-  corrupt = 13,                ///< a value in the segment that no correct process writes
-  no_space = 14,               ///< /dev/shm is full or the memory is not there
-  file_size_limit = 15,        ///< RLIMIT_FSIZE is below the segment's size
+  wrong_owner = 7,       ///< owned by a user that is not in the allow-list
+  unsafe_mode = 8,       ///< writable by more than was allowed
+  not_a_segment = 9,     ///< not a regular file, or foreign content
+  truncated = 10,        ///< shorter than its header says
+  incompatible = 11,     ///< another layout version, word size, byte order, type sizes or unknown feature
+  foreign_clock = 12,    ///< another boot, clock or time namespace
+  corrupt = 13,          ///< a value in the segment that no correct process writes
+  no_space = 14,         ///< /dev/shm is full or the memory is not there
+  file_size_limit = 15,  ///< RLIMIT_FSIZE is below the segment's size
   registry_full = 16,
-  ring_full = 17,              ///< the arena of window slots is used up, or the ring is too small for a new window
-  records_exhausted = 18,      ///< every spare record is held by a live process
-  version_exhausted = 19,      ///< too many configuration changes in one Closed period
+  ring_full = 17,          ///< the arena of window slots is used up, or the ring is too small for a new window
+  records_exhausted = 18,  ///< every spare record is held by a live process
+  version_exhausted = 19,  ///< too many configuration changes in one Closed period
   read_only = 20,
-  unusable = 21,               ///< no storage behind this handle (FallbackStorage without a primary)
-  busy = 22,                   ///< this process is just re-attaching after a fork
-  system = 23,                 ///< a system call failed; the message names it
-  segment_exists = 24,         ///< asked to create one whose name is taken
-  breaker_not_found = 25,      ///< no breaker of that name in the segment
+  unusable = 21,           ///< no storage behind this handle (FallbackStorage without a primary)
+  busy = 22,               ///< this process is just re-attaching after a fork
+  system = 23,             ///< a system call failed; the message names it
+  segment_exists = 24,     ///< asked to create one whose name is taken
+  breaker_not_found = 25,  ///< no breaker of that name in the segment
 };
 
 /// The code's name, e.g. "registry_full".
@@ -92,8 +92,10 @@ struct Raise;
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) noexcept : value_(std::in_place_index<0>, std::move(value)) {}      // NOLINT(google-explicit-constructor)
-  Result(Error error) noexcept : value_(std::in_place_index<1>, std::move(error)) {}  // NOLINT(google-explicit-constructor)
+  // NOLINTBEGIN(google-explicit-constructor): `return value;` and `return error;` are the point of it
+  Result(T value) noexcept : value_(std::in_place_index<0>, std::move(value)) {}
+  Result(Error error) noexcept : value_(std::in_place_index<1>, std::move(error)) {}
+  // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const noexcept { return value_.index() == 0; }
   [[nodiscard]] explicit operator bool() const noexcept { return has_value(); }

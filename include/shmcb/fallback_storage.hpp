@@ -26,12 +26,13 @@ enum class OnUnusable : std::uint8_t {
   turn_away,    ///< every call is rejected; retry after the cooldown
 };
 
-/// `Primary` (which may be missing), and what stands in for it. The primary is tried on every operation, except that while
-/// the local storage stands in, `peek` and `snapshot` show the local one. Promises:
+/// `Primary` (which may be missing), and what stands in for it. The primary is tried on every operation, except that
+/// while the local storage stands in, `peek` and `snapshot` show the local one. Promises:
 ///  1. While the primary works nothing else decides, and the local storage hears nothing of what it decides.
 ///  2. An outcome of an attempt that the primary admitted answers the primary's error when the primary cannot take it,
 ///     whatever was chosen: no one else can count it.
-///  3. Without a stand-in that has a record (`let_through`, `turn_away`), `snapshot` and `force_state` answer the error.
+///  3. Without a stand-in that has a record (`let_through`, `turn_away`), `snapshot` and `force_state` answer the
+///  error.
 /// Copies share flag and counter. Fallbacks nest up to four deep (two bits of `Token::origin` each).
 template <Storage Primary, Storage Local, Clock C = SystemClock>
 class FallbackStorage {
@@ -68,7 +69,8 @@ class FallbackStorage {
     const unsigned issuer = token.origin & kIssuerMask;
     token.origin = static_cast<std::uint8_t>(token.origin >> kIssuerBits);
     if (issuer == kPrimary) {
-      return tried(primary_ ? primary_->record_outcome(token, outcome, completed_at) : RecordResult{.error = Errc::unusable});
+      return tried(primary_ ? primary_->record_outcome(token, outcome, completed_at)
+                            : RecordResult{.error = Errc::unusable});
     }
     if (issuer == kLocal) return local_.record_outcome(token, outcome, completed_at);
     return {.status = token.admission == Admission::rejected ? RecordStatus::rejected : RecordStatus::ignored};
@@ -107,7 +109,8 @@ class FallbackStorage {
     return primary_ && !local_stands_in() ? primary_->settings() : local_.settings();
   }
 
-  /// True from an operation that the primary could not do until one that it could; true from the start without a primary.
+  /// True from an operation that the primary could not do until one that it could; true from the start without a
+  /// primary.
   [[nodiscard]] bool degraded() const noexcept { return failing() || (primary_ && primary_->degraded()); }
   /// How many operations the primary was missing for or answered with an error.
   [[nodiscard]] std::uint64_t unusable_operations() const noexcept {
@@ -117,8 +120,8 @@ class FallbackStorage {
   [[nodiscard]] Error primary_error() const { return primary_ ? Error{} : primary_.error(); }
 
  private:
-  // Relaxed throughout: each of the two is complete in itself and publishes nothing. A reader that misses a change asks the
-  // other part once more, which is right at that instant too.
+  // Relaxed throughout: each of the two is complete in itself and publishes nothing. A reader that misses a change asks
+  // the other part once more, which is right at that instant too.
   struct Health {
     explicit Health(bool missing) noexcept : failing(missing) {}
     std::atomic<bool> failing;

@@ -75,9 +75,9 @@ class OutcomeWindow {
 
 }  // namespace detail
 
-/// The state of one breaker, shared by all copies of this handle and by nobody else. Safe from any thread: what happened
-/// before an operation of one thread is seen by every later operation of another. A child forked while another thread is inside an
-/// operation inherits a locked mutex: there, open a new one.
+/// The state of one breaker, shared by all copies of this handle and by nobody else. Safe from any thread: what
+/// happened before an operation of one thread is seen by every later operation of another. A child forked while another
+/// thread is inside an operation inherits a locked mutex: there, open a new one.
 template <Clock C = SystemClock>
 class MemoryStorage {
  public:
@@ -160,7 +160,8 @@ class MemoryStorage {
       switch (token.admission) {
         case Admission::allowed: return record_allowed(token.period, outcome, completed_at);
         case Admission::probe: {
-          const rules::RecordDecision decision = rules::record_probe(breaker, settings, now(completed_at), token.period, outcome);
+          const rules::RecordDecision decision =
+              rules::record_probe(breaker, settings, now(completed_at), token.period, outcome);
           return {.status = decision.status, .transition = carry_out(decision.effects)};
         }
         case Admission::rejected: break;
@@ -168,7 +169,8 @@ class MemoryStorage {
       return {.status = RecordStatus::rejected};
     }
 
-    [[nodiscard]] RecordResult record_allowed(std::uint64_t period, Outcome outcome, CompletedAt completed_at) noexcept {
+    [[nodiscard]] RecordResult record_allowed(std::uint64_t period, Outcome outcome,
+                                              CompletedAt completed_at) noexcept {
       if (outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
       if (breaker.state != CircuitState::closed || period != generation) return {.status = RecordStatus::stale};
       rules::Tick at = rules::not_before(breaker, now(completed_at));

@@ -72,7 +72,8 @@ class [[nodiscard]] Permit {
     return pending() ? std::exchange(breaker_, nullptr)->record(token(), outcome, completed_at) : Recorded{};
   }
   /// As `settle`, for a caller that reports a storage error by itself: the failure sink does not hear of it.
-  [[nodiscard, gnu::always_inline]] Recorded settle_unreported(Outcome outcome, CompletedAt completed_at = {}) noexcept {
+  [[nodiscard, gnu::always_inline]] Recorded settle_unreported(Outcome outcome,
+                                                               CompletedAt completed_at = {}) noexcept {
     return pending() ? std::exchange(breaker_, nullptr)->record_unreported(token(), outcome, completed_at) : Recorded{};
   }
 
@@ -213,7 +214,8 @@ class BasicBreaker {
     return recorded;
   }
   /// As `record`, without telling the failure sink.
-  [[nodiscard, gnu::always_inline]] Recorded record_unreported(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
+  [[nodiscard, gnu::always_inline]] Recorded record_unreported(Token token, Outcome outcome,
+                                                               CompletedAt completed_at = {}) noexcept {
     const RecordResult result = storage_.record_outcome(token, outcome, completed_at);
     if (result.error != Errc::ok) [[unlikely]] {
       return {.error = counted(result.error)};

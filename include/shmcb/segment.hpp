@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A segment: the piece of shared memory in which the breakers of a host live, as a file in /dev/shm. It outlives its processes;
-// attaching never resets anything, and only `remove` removes it.
+// A segment: the piece of shared memory in which the breakers of a host live, as a file in /dev/shm. It outlives its
+// processes; attaching never resets anything, and only `remove` removes it.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +20,16 @@ namespace shmcb {
 /// Which segment, and how it is made if it is not there yet. An aggregate with defaults.
 struct SegmentOptions {
   std::optional<std::string> name{};  ///< [A-Za-z0-9._-], 1 to 200 bytes; none: $SHMCB_SEGMENT, else "default"
-  std::uint32_t breakers = 1024;  ///< at creation: how many there is room for; 1 to 900,000
-  std::uint64_t ring_slots = 0;   ///< at creation: slots for all windows; 0: 16 a breaker (windows up to 15). A window of w takes
-                                  ///< the power of two above it, at least 16
-  std::uint32_t participants = 1024;  ///< at creation: attached processes with an entry in the table; 1 to 32,768
-  std::uint32_t mode = 0600;          ///< at creation: the exact mode; at attach: write bits beyond it are refused
-  std::optional<std::uint32_t> group{};           ///< at creation: the group id of the file
-  std::vector<std::uint32_t> trusted_owners{};    ///< at attach: owners accepted beside the effective user and root
-  bool prefault = false;                          ///< at attach: bring every page into this process, so that no later access faults
-  std::optional<Instant> epoch{};                 ///< at creation: time 0 of the segment; default: now. For tests with a fake clock
-  std::string directory = "/dev/shm";             ///< where the file lies; it should be a tmpfs
+  std::uint32_t breakers = 1024;      ///< at creation: how many there is room for; 1 to 900,000
+  std::uint64_t ring_slots = 0;  ///< at creation: slots for all windows; 0: 16 a breaker (windows up to 15). A window
+                                 ///< of w takes the power of two above it, at least 16
+  std::uint32_t participants = 1024;     ///< at creation: attached processes with an entry in the table; 1 to 32,768
+  std::uint32_t mode = 0600;             ///< at creation: the exact mode; at attach: write bits beyond it are refused
+  std::optional<std::uint32_t> group{};  ///< at creation: the group id of the file
+  std::vector<std::uint32_t> trusted_owners{};  ///< at attach: owners accepted beside the effective user and root
+  bool prefault = false;           ///< at attach: bring every page into this process, so that no later access faults
+  std::optional<Instant> epoch{};  ///< at creation: time 0 of the segment; default: now. For tests with a fake clock
+  std::string directory = "/dev/shm";  ///< where the file lies; it should be a tmpfs
 };
 
 /// What became of the name a process attached by.
@@ -58,8 +58,8 @@ class SHMCB_EXPORT Segment {
   [[nodiscard]] Instant epoch() const noexcept;
   /// Looks the name up again: one system call.
   [[nodiscard]] SegmentStatus status() const noexcept;
-  /// Whether this process has an entry in the table of attached processes. Without one everything works, but it shares its number
-  /// of a lane with others and does not show in the table.
+  /// Whether this process has an entry in the table of attached processes. Without one everything works, but it shares
+  /// its number of a lane with others and does not show in the table.
   [[nodiscard]] bool has_entry() const noexcept;
 
   /// For the storages.

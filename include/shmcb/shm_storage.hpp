@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The shared-memory storage: one breaker of a segment, the same for all processes that open it by its name. An Allowed admit is one
-// load; no lock, no allocation after `open`; docs/design.md says when a system call is made.
+// The shared-memory storage: one breaker of a segment, the same for all processes that open it by its name. An Allowed
+// admit is one load; no lock, no allocation after `open`; docs/design.md says when a system call is made.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,9 @@ namespace shmcb {
 template <Clock C = SystemClock>
 class ShmStorage {
  public:
-  /// Finds the breaker by its name or registers it. If it exists with other numbers: of two `config_revision`s the higher one wins,
-  /// of equal ones `on_mismatch` decides. Errors: invalid_config, config_mismatch, registry_full, ring_full, corrupt, ...
+  /// Finds the breaker by its name or registers it. If it exists with other numbers: of two `config_revision`s the
+  /// higher one wins, of equal ones `on_mismatch` decides. Errors: invalid_config, config_mismatch, registry_full,
+  /// ring_full, corrupt, ...
   [[nodiscard]] static Result<ShmStorage> open(const Segment& segment, const BreakerConfig& config,
                                                OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}) {
     if (Error error = check(config, core::kMaxNameBytes)) return error;
@@ -90,7 +91,10 @@ class ShmStorage {
 
  private:
   ShmStorage(const Segment& segment, const std::string& name, C clock)
-      : clock_(std::move(clock)), epoch_(segment.epoch()), segment_(segment), name_(std::make_shared<const std::string>(name)) {}
+      : clock_(std::move(clock)),
+        epoch_(segment.epoch()),
+        segment_(segment),
+        name_(std::make_shared<const std::string>(name)) {}
 
   [[nodiscard, gnu::noinline]] AdmitResult admit_slowly() noexcept {
     const core::CellAdmit a = cell_.admit(now_us());
@@ -104,13 +108,14 @@ class ShmStorage {
   }
 
   [[nodiscard]] static Error refusal(Errc code, const Segment& segment, const BreakerConfig& config) {
-    std::string message = "breaker " + detail::quoted(config.name) + " cannot be registered in segment '" + segment.name() + "': ";
+    std::string message =
+        "breaker " + detail::quoted(config.name) + " cannot be registered in segment '" + segment.name() + "': ";
     if (code == Errc::registry_full) {
       message += "all " + std::to_string(segment.geometry().breakers) + " places are taken";
     } else if (code == Errc::ring_full) {
       message += "failure_threshold.window is " + std::to_string(config.failure_threshold.window) + " and needs " +
-                 std::to_string(core::ring_capacity(config.failure_threshold.window)) + " ring slots; too few of the segment's " +
-                 std::to_string(segment.geometry().ring_slots) + " are left";
+                 std::to_string(core::ring_capacity(config.failure_threshold.window)) +
+                 " ring slots; too few of the segment's " + std::to_string(segment.geometry().ring_slots) + " are left";
     } else {
       message += to_string(code);
     }
@@ -128,20 +133,23 @@ class ShmStorage {
     const bool older = brought.revision < there.revision;
     if (older || (!newer && on_mismatch == OnMismatch::adopt)) return {};
     if (!newer && on_mismatch == OnMismatch::refuse) {
-      return {Errc::config_mismatch, "breaker '" + *name_ + "' exists with another configuration: " + differences(there, brought)};
+      return {Errc::config_mismatch,
+              "breaker '" + *name_ + "' exists with another configuration: " + differences(there, brought)};
     }
     const Errc code = cell_.replace_settings(brought);
     if (code == Errc::ok) return {};
     std::string message = "the configuration of breaker '" + *name_ + "' cannot be replaced: ";
     if (code == Errc::ring_full) {
-      message += "failure_threshold.window is " + std::to_string(brought.window) + " and does not fit into the ring it has";
+      message +=
+          "failure_threshold.window is " + std::to_string(brought.window) + " and does not fit into the ring it has";
     } else {
       message += to_string(code);
     }
     return {code, std::move(message)};
   }
 
-  /// Microseconds since the segment's epoch. (An entry of the window holds 8.9 years of them; later ones count as that old.)
+  /// Microseconds since the segment's epoch. (An entry of the window holds 8.9 years of them; later ones count as that
+  /// old.)
   [[nodiscard]] std::uint64_t time_us(CompletedAt at) const noexcept {
     const Instant instant = at ? *at : clock_.now();
     return static_cast<std::uint64_t>(std::clamp<std::int64_t>((instant - epoch_).count(), 0, kLatestUs));
@@ -155,9 +163,14 @@ class ShmStorage {
     return record;
   }
   [[nodiscard]] std::optional<CircuitTransition> dress(const std::optional<core::CellTransition>& t) const noexcept {
-    if (!t) [[likely]] return std::nullopt;
-    return CircuitTransition{.breaker_name = *name_, .from = t->from, .to = t->after.state, .reason = t->reason,
-                             .occurred_at = instant(t->at), .state = dress(t->after)};
+    if (!t) [[likely]]
+      return std::nullopt;
+    return CircuitTransition{.breaker_name = *name_,
+                             .from = t->from,
+                             .to = t->after.state,
+                             .reason = t->reason,
+                             .occurred_at = instant(t->at),
+                             .state = dress(t->after)};
   }
 
   static constexpr std::int64_t kLatestUs = static_cast<std::int64_t>(core::kMaxTick) * 1'000;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Everything, for code that uses exceptions. Code without them includes shm_storage.hpp (or memory_storage.hpp) and permit.hpp.
+// Everything, for code that uses exceptions. Code without them includes shm_storage.hpp (or memory_storage.hpp) and
+// permit.hpp.
 #pragma once
 
 #include "shmcb/circuit_breaker.hpp"

@@ -13,8 +13,8 @@
 
 namespace shmcb {
 
-/// The contract of a storage. `admit`, `record_outcome` and `force_state` are one atomic operation each; `snapshot` and `peek`
-/// change nothing. A token goes back to the storage that issued it. `now` is the storage's clock.
+/// The contract of a storage. `admit`, `record_outcome` and `force_state` are one atomic operation each; `snapshot` and
+/// `peek` change nothing. A token goes back to the storage that issued it. `now` is the storage's clock.
 template <class S>
 concept Storage = requires(S& storage, const S& constant, Token token, Outcome outcome, CompletedAt completed_at,
                            CircuitState state) {
@@ -25,9 +25,9 @@ concept Storage = requires(S& storage, const S& constant, Token token, Outcome o
   { constant.snapshot() } noexcept -> std::same_as<SnapshotResult>;
   { constant.peek() } noexcept -> std::same_as<PeekResult>;
   { constant.now() } noexcept -> std::same_as<Instant>;
-  { constant.name() } noexcept -> std::same_as<std::string_view>;    // of the breaker
-  { constant.settings() } noexcept -> std::same_as<Settings>;        // the numbers in force
-  { constant.degraded() } noexcept -> std::same_as<bool>;            // deciding without its primary storage
+  { constant.name() } noexcept -> std::same_as<std::string_view>;  // of the breaker
+  { constant.settings() } noexcept -> std::same_as<Settings>;      // the numbers in force
+  { constant.degraded() } noexcept -> std::same_as<bool>;          // deciding without its primary storage
 } && std::move_constructible<S>;  // last: asked about a Result<AnyStorage>, it would come back here
 
 /// Any storage, chosen at run time. Owns it; moves, does not copy. An empty one answers `Errc::unusable`.
@@ -36,8 +36,9 @@ class AnyStorage {
   AnyStorage() noexcept = default;
 
   template <class S>
-    requires(!std::same_as<S, AnyStorage> && Storage<S>)  // in this order: Storage<AnyStorage> asks for this constructor
-  AnyStorage(S storage)  // NOLINT(google-explicit-constructor): the point of it
+    requires(!std::same_as<S, AnyStorage> &&
+             Storage<S>)  // in this order: Storage<AnyStorage> asks for this constructor
+  AnyStorage(S storage)   // NOLINT(google-explicit-constructor): the point of it
       : impl_(std::make_unique<Model<S>>(std::move(storage))) {}
 
   [[nodiscard]] AdmitResult admit() noexcept { return impl_ ? impl_->admit() : AdmitResult{.error = Errc::unusable}; }

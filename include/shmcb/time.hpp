@@ -22,8 +22,8 @@ struct MonotonicTimeline {};
 /// A point on a storage's monotonic timeline.
 using Instant = std::chrono::time_point<MonotonicTimeline, Micros>;
 
-/// A source of instants. `now` is called at most once per operation and only where the operation needs the time (never by
-/// an admit in Closed). Safe to call from any thread.
+/// A source of instants. `now` is called at most once per operation and only where the operation needs the time (never
+/// by an admit in Closed). Safe to call from any thread.
 template <class C>
 concept Clock = std::copy_constructible<C> && requires(const C& clock) {
   { clock.now() } noexcept -> std::same_as<Instant>;
@@ -36,14 +36,14 @@ struct SystemClock {
  private:
   friend struct CoarseClock;
   static Instant read(clockid_t id) noexcept {
-    timespec ts;
+    timespec ts;  // NOLINT(cppcoreguidelines-pro-type-member-init): the call fills it
     ::clock_gettime(id, &ts);
     return Instant{Micros{std::int64_t{ts.tv_sec} * 1'000'000 + ts.tv_nsec / 1'000}};
   }
 };
 
-/// CLOCK_MONOTONIC_COARSE: the same timeline, up to one timer tick (1 to 10 ms) behind. Mixing it with SystemClock in one
-/// segment is fine: an instant earlier than what the breaker has seen counts as that one.
+/// CLOCK_MONOTONIC_COARSE: the same timeline, up to one timer tick (1 to 10 ms) behind. Mixing it with SystemClock in
+/// one segment is fine: an instant earlier than what the breaker has seen counts as that one.
 struct CoarseClock {
   [[nodiscard]] Instant now() const noexcept { return SystemClock::read(CLOCK_MONOTONIC_COARSE); }
 };

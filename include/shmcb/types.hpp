@@ -45,8 +45,8 @@ enum class RecordStatus : std::uint8_t {
   rejected,  ///< the attempt had been rejected, so there was nothing to record
 };
 
-/// What tells one attempt apart from all others; handed out by `admit`, handed back to `record_outcome` of the same storage.
-/// Opaque to users. `period` is the generation of the Closed period or the identity of the probe.
+/// What tells one attempt apart from all others; handed out by `admit`, handed back to `record_outcome` of the same
+/// storage. Opaque to users. `period` is the generation of the Closed period or the identity of the probe.
 struct Token {
   std::uint64_t period = 0;
   Admission admission = Admission::rejected;
@@ -56,10 +56,11 @@ struct Token {
 /// The state of a breaker as `snapshot` shows it.
 struct StateRecord {
   CircuitState state = CircuitState::closed;
-  std::optional<Instant> opened_at{};  ///< on the storage's clock, to the millisecond; none: never opened and never forced
-  std::uint64_t successes = 0;       ///< Closed, Open: in the window; HalfOpen: successful probes
-  std::uint64_t failures = 0;        ///< Closed, Open: in the window; HalfOpen: 0
-  std::uint64_t rejected = 0;        ///< in this outage
+  std::optional<Instant>
+      opened_at{};              ///< on the storage's clock, to the millisecond; none: never opened and never forced
+  std::uint64_t successes = 0;  ///< Closed, Open: in the window; HalfOpen: successful probes
+  std::uint64_t failures = 0;   ///< Closed, Open: in the window; HalfOpen: 0
+  std::uint64_t rejected = 0;   ///< in this outage
 };
 
 /// One committed transition, reported by the call that committed it.
@@ -83,8 +84,8 @@ struct AdmitResult {
   std::optional<CircuitTransition> transition{};
 };
 
-/// The answer of `record_outcome`. Where `error` is set the storage could not carry the outcome through; in shared memory a failure that
-/// was counted may still open the breaker at the next record of anyone.
+/// The answer of `record_outcome`. Where `error` is set the storage could not carry the outcome through; in shared
+/// memory a failure that was counted may still open the breaker at the next record of anyone.
 struct RecordResult {
   Errc error = Errc::ok;
   RecordStatus status = RecordStatus::stale;

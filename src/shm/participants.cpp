@@ -46,7 +46,8 @@ ForkList& fork_list() {
     auto* made = new ForkList;  // NOLINT(cppcoreguidelines-owning-memory)
     ::pthread_atfork([] { fork_list().mutex.lock(); }, [] { fork_list().mutex.unlock(); },
                      [] {
-                       for (Participants* table : fork_list().tables) table->reopen_in_child();
+                       for (Participants* table : fork_list().tables)
+                         table->reopen_in_child();
                        fork_list().mutex.unlock();
                      });
     return made;
@@ -61,7 +62,8 @@ bool read_stat(const char* path, char& state, std::uint64_t& start_time) noexcep
   if (!fd) return false;
   const ssize_t bytes = ::read(fd.get(), text.data(), text.size() - 1);
   if (bytes <= 0) return false;
-  // The command in parentheses may hold anything, so what follows is counted from the last one: state is the first field.
+  // The command in parentheses may hold anything, so what follows is counted from the last one: state is the first
+  // field.
   const char* field = std::strrchr(text.data(), ')');
   if (field == nullptr || field[1] != ' ') return false;
   field += 2;
@@ -102,7 +104,7 @@ bool may_live(const ProcessSeen& seen) noexcept {
   char state = 0;
   std::uint64_t start_time = 0;
   std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%u/stat", seen.pid);
+  (void)std::snprintf(path.data(), path.size(), "/proc/%u/stat", seen.pid);
   if (!read_stat(path.data(), state, start_time)) return true;
   return state != 'Z' && state != 'X' && start_time == seen.start_time;
 }
@@ -114,12 +116,17 @@ bool is_locked(int fd, std::uint16_t number) noexcept {
 }
 
 Participants::Participants(Fd fd, FileIdentity identity, std::string path, const View& view)
-    : fd_(fd.release()), fd_process_(core::current_process()), identity_(identity), path_(std::move(path)), view_(&view) {
+    : fd_(fd.release()),
+      fd_process_(core::current_process()),
+      identity_(identity),
+      path_(std::move(path)),
+      view_(&view) {
   ForkList& list = fork_list();
   const std::lock_guard guard(list.mutex);  // no fork until the descriptor is known to the handlers
   list.tables.push_back(this);
-  // The segment is mapped from the descriptor that came in, and a mapping keeps its open file and the locks of it, in forked
-  // children too: a dead parent would count as alive as long as they live. So the lock gets an open file of its own.
+  // The segment is mapped from the descriptor that came in, and a mapping keeps its open file and the locks of it, in
+  // forked children too: a dead parent would count as alive as long as they live. So the lock gets an open file of its
+  // own.
   const int mapped = fd_.load(std::memory_order_relaxed);  // relaxed: nobody else has this object yet
   const int fresh = open_again(mapped);
   if (fresh < 0) return;  // neither /proc nor the name: better that lock than none
@@ -138,7 +145,8 @@ Participants::~Participants() {
   if (fd >= 0 && identity_of(fd) == identity_) ::close(fd);
 }
 
-// relaxed throughout: the descriptor is changed by the thread that renews, under `renewing_`, or in a child with one thread.
+// relaxed throughout: the descriptor is changed by the thread that renews, under `renewing_`, or in a child with one
+// thread.
 void Participants::reopen_in_child() noexcept {
   (void)reopen();
   fd_process_.store(core::current_process(), std::memory_order_relaxed);
@@ -147,7 +155,7 @@ void Participants::reopen_in_child() noexcept {
 /// Another open file of the segment, from a descriptor of it or -1; -1: not to be had.
 int Participants::open_again(int ours) const noexcept {
   std::array<char, 64> link{};
-  std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", ours);
+  (void)std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", ours);
   int fresh = ours >= 0 ? above_standard_streams(::open(link.data(), O_RDWR | O_CLOEXEC)) : -1;
   // Without /proc, or when the descriptor is gone: by its name, if that still leads there.
   if (fresh < 0) fresh = above_standard_streams(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -170,23 +178,26 @@ bool Participants::reopen() noexcept {
 
 bool Participants::own_descriptor() noexcept {
   const int fd = fd_.load(std::memory_order_relaxed);
-  return fd >= 0 && fd_process_.load(std::memory_order_relaxed) == core::current_process() && identity_of(fd) == identity_;
+  return fd >= 0 && fd_process_.load(std::memory_order_relaxed) == core::current_process() &&
+         identity_of(fd) == identity_;
 }
 
 bool Participants::renew(core::Presence& presence) noexcept {
-  constexpr int kPatience = 10'000;  // arbitrary: an acquire takes microseconds; a signal handler that interrupted it waits in vain
+  constexpr int kPatience =
+      10'000;  // arbitrary: an acquire takes microseconds; a signal handler that interrupted it waits in vain
   const std::uint64_t self = core::current_process();
   std::uint64_t found = 0;
   // sync: renewing. What a parent was doing when it forked this child is not going on here.
-  for (int i = 0; !renewing_.compare_exchange_strong(found, self, std::memory_order_acquire, std::memory_order_relaxed);) {
+  for (int i = 0;
+       !renewing_.compare_exchange_strong(found, self, std::memory_order_acquire, std::memory_order_relaxed);) {
     if (found != self) continue;
     if (++i == kPatience) return false;
     found = 0;
     ::sched_yield();
   }
   if (!presence.current() && !acquire(presence)) {
-    // The file cannot be opened again (permissions given up, no descriptor free): nobody will ever prove this process dead, so what it
-    // holds when it dies, two spares at most, stays lost.
+    // The file cannot be opened again (permissions given up, no descriptor free): nobody will ever prove this process
+    // dead, so what it holds when it dies, two spares at most, stays lost.
     presence.become(core::Presence::kUnproven, static_cast<std::uint32_t>(core::IdentitySystem::random() >> 40U) | 1U);
   }
   renewing_.store(0, std::memory_order_release);  // sync: renewing
@@ -213,7 +224,8 @@ bool Participants::take_entry(core::Presence& presence, std::uint16_t number) no
   if (!lock(number)) return false;
   auto& entry = *view_->participant(number);
   const ProcessSeen self = describe_self();
-  if (Env::load(entry.process, Env::relaxed) != 0) {  // relaxed: written before its owner's lock was released by the kernel
+  if (Env::load(entry.process, Env::relaxed) !=
+      0) {  // relaxed: written before its owner's lock was released by the kernel
     const ProcessSeen last = read_entry(entry);
     // Its lock is gone, but a process that closed all its descriptors is still alive.
     if (last.pid_namespace == self.pid_namespace && may_live(last)) {
@@ -222,10 +234,11 @@ bool Participants::take_entry(core::Presence& presence, std::uint16_t number) no
     }
   }
   const std::uint64_t old = Env::load(entry.incarnation, Env::relaxed);  // relaxed: the lock orders those who hold it
-  const std::uint64_t incarnation = (old + 1) & core::low_bits(24) ? (old + 1) & core::low_bits(24) : 1;
+  const std::uint64_t incarnation = std::max<std::uint64_t>((old + 1) & core::low_bits(24), 1);
   // sync: incarnation (release): who sees it knows that the owner before is dead
   Env::store(entry.incarnation, incarnation, Env::release);
-  Env::store(entry.pid, (std::uint64_t{self.pid_namespace} << 32U) | self.pid, Env::relaxed);  // relaxed: see read_entry
+  Env::store(entry.pid, (std::uint64_t{self.pid_namespace} << 32U) | self.pid,
+             Env::relaxed);  // relaxed: see read_entry
   Env::store(entry.start_time, self.start_time, Env::relaxed);
   Env::store(entry.process, core::current_process(), Env::relaxed);
   presence.become(number, static_cast<std::uint32_t>(incarnation));
@@ -262,7 +275,8 @@ bool Participants::is_dead(const core::Presence& presence, std::uint16_t number,
   if (entry == nullptr) return number <= kHighestNumber && !is_locked(fd_.load(std::memory_order_relaxed), number);
   if (Env::load(entry->incarnation, Env::acquire) != incarnation) return true;  // sync: incarnation
   if (is_locked(fd_.load(std::memory_order_relaxed), number)) return false;
-  if (Env::load(entry->process, Env::relaxed) == 0) return true;  // relaxed: left in order, before it let go of the lock
+  if (Env::load(entry->process, Env::relaxed) == 0)
+    return true;  // relaxed: left in order, before it let go of the lock
   const ProcessSeen last = read_entry(*entry);
   return last.pid_namespace != describe_self().pid_namespace || !may_live(last);
 }
@@ -272,10 +286,11 @@ void Participants::leave(core::Presence& presence) noexcept {
   while (const std::uint32_t spare = presence.take_spare()) {
     auto* record = view_->record(spare);
     if (record == nullptr) continue;
-    const core::OwnerWord mine{Env::load(record->owner, Env::relaxed)};               // relaxed: our own word
+    const core::OwnerWord mine{Env::load(record->owner, Env::relaxed)};            // relaxed: our own word
     if (presence.owns(mine)) Env::cas(record->owner, mine.bits, 0, Env::acq_rel);  // sync: record-owner
   }
-  if (auto* entry = view_->participant(presence.number())) Env::store(entry->process, 0, Env::relaxed);  // relaxed: a hint
+  if (auto* entry = view_->participant(presence.number()))
+    Env::store(entry->process, 0, Env::relaxed);  // relaxed: a hint
   unlock(presence.number());
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The table of attached processes, as one process sees it: takes a number, proves by an OFD lock that it is alive, and tells who
-// is dead. A forked child lets go of its parent's descriptor at once and takes a number of its own when it first needs one.
+// The table of attached processes, as one process sees it: takes a number, proves by an OFD lock that it is alive, and
+// tells who is dead. A forked child lets go of its parent's descriptor at once and takes a number of its own when it
+// first needs one.
 #pragma once
 
 #include <atomic>
@@ -44,7 +45,8 @@ class Participants final : public core::Presence::Kernel {
 
   std::atomic<int> fd_;
   std::atomic<std::uint64_t> fd_process_;  ///< the process that opened the descriptor
-  std::atomic<std::uint64_t> renewing_{0};  ///< the process in which a thread is renewing; a parent's is nobody's business
+  std::atomic<std::uint64_t> renewing_{
+      0};  ///< the process in which a thread is renewing; a parent's is nobody's business
   FileIdentity identity_;
   std::string path_;
   const View* view_;

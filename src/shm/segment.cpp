@@ -4,11 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <boost/interprocess/exceptions.hpp>
-#include <boost/interprocess/mapped_region.hpp>
 #include <cstdlib>
 #include <exception>
 #include <utility>
+
+#include <boost/interprocess/exceptions.hpp>
+#include <boost/interprocess/mapped_region.hpp>
 
 #include "participants.hpp"
 #include "segment_files.hpp"
@@ -30,10 +31,12 @@ void bring_in_every_page(const bip::mapped_region& region) noexcept {
   if (::madvise(region.get_address(), region.get_size(), MADV_POPULATE_WRITE) == 0) return;  // Linux 5.14
 #endif
   const auto* bytes = static_cast<const volatile unsigned char*>(region.get_address());
-  for (std::size_t offset = 0; offset < region.get_size(); offset += bip::mapped_region::get_page_size()) (void)bytes[offset];
+  for (std::size_t offset = 0; offset < region.get_size(); offset += bip::mapped_region::get_page_size())
+    (void)bytes[offset];
 }
 
-/// Turns what a function throws (bad_alloc, interprocess_exception) into an error: nothing leaves the library as an exception.
+/// Turns what a function throws (bad_alloc, interprocess_exception) into an error: nothing leaves the library as an
+/// exception.
 template <class T, class F>
 Result<T> without_exceptions(F function) noexcept {
   try {
@@ -100,7 +103,8 @@ Result<Segment> Segment::open(const SegmentOptions& options) noexcept {
       if (attached || attached.error().code != Errc::segment_not_found) return attached;
       if (Error error = shm::create_file(options); error && error.code != Errc::segment_exists) return error;
     }
-    return Error{Errc::system, "segment '" + segment_name_or_default(options.name) + "' is being created and removed all the time"};
+    return Error{Errc::system,
+                 "segment '" + segment_name_or_default(options.name) + "' is being created and removed all the time"};
   });
 }
 
@@ -113,11 +117,21 @@ Error Segment::remove(const SegmentOptions& options) noexcept {
   return removed ? Error{} : removed.error();
 }
 
-const std::string& Segment::name() const noexcept { return state_->name; }
-const core::Geometry& Segment::geometry() const noexcept { return state_->view.geometry(); }
-Instant Segment::epoch() const noexcept { return state_->epoch; }
-const core::SegmentView<core::StdEnv>& Segment::view() const noexcept { return state_->view; }
-core::Presence& Segment::presence() const noexcept { return state_->presence; }
+const std::string& Segment::name() const noexcept {
+  return state_->name;
+}
+const core::Geometry& Segment::geometry() const noexcept {
+  return state_->view.geometry();
+}
+Instant Segment::epoch() const noexcept {
+  return state_->epoch;
+}
+const core::SegmentView<core::StdEnv>& Segment::view() const noexcept {
+  return state_->view;
+}
+core::Presence& Segment::presence() const noexcept {
+  return state_->presence;
+}
 
 SegmentStatus Segment::status() const noexcept {
   const shm::FileIdentity now = shm::identity_of(state_->path);
@@ -125,7 +139,9 @@ SegmentStatus Segment::status() const noexcept {
   return now == shm::FileIdentity{} ? SegmentStatus::removed : SegmentStatus::replaced;
 }
 
-bool Segment::has_entry() const noexcept { return state_->presence.number() < geometry().participants; }
+bool Segment::has_entry() const noexcept {
+  return state_->presence.number() < geometry().participants;
+}
 
 std::string segment_name_or_default(const std::optional<std::string>& name) {
   if (name) return *name;

@@ -34,17 +34,21 @@ constexpr int kAttempts = 100;  // arbitrary: how often a name may change under 
 std::string hex(std::uint64_t value) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string out = "0x";
-  for (int shift = 60; shift >= 0; shift -= 4) out += kDigits[(value >> static_cast<unsigned>(shift)) & 0xFU];
+  for (int shift = 60; shift >= 0; shift -= 4)
+    out += kDigits[(value >> static_cast<unsigned>(shift)) & 0xFU];
   return out;
 }
 
 std::string octal(std::uint32_t mode) {
   std::string out = "0";
-  for (int shift = 6; shift >= 0; shift -= 3) out += static_cast<char>('0' + ((mode >> static_cast<unsigned>(shift)) & 7U));
+  for (int shift = 6; shift >= 0; shift -= 3)
+    out += static_cast<char>('0' + ((mode >> static_cast<unsigned>(shift)) & 7U));
   return out;
 }
 
-std::string segment(const SegmentOptions& options) { return "segment '" + segment_name_or_default(options.name) + "'"; }
+std::string segment(const SegmentOptions& options) {
+  return "segment '" + segment_name_or_default(options.name) + "'";
+}
 
 Error system_error(Errc code, const SegmentOptions& options, std::string_view what, int error) {
   std::array<char, 128> buffer{};
@@ -60,7 +64,8 @@ Error from_open(const SegmentOptions& options, int error) {
       if (::stat(options.directory.c_str(), &directory) != 0) {
         return {Errc::system, segment(options) + ": the directory " + options.directory + " does not exist"};
       }
-      if (!S_ISDIR(directory.st_mode)) return {Errc::system, segment(options) + ": " + options.directory + " is not a directory"};
+      if (!S_ISDIR(directory.st_mode))
+        return {Errc::system, segment(options) + ": " + options.directory + " is not a directory"};
       return {Errc::segment_not_found, segment(options) + " does not exist (" + path_of(options) + ")"};
     }
     case EACCES:
@@ -84,8 +89,8 @@ std::string read_small(const char* path) {
   return bytes > 0 ? std::string(buffer.data(), static_cast<std::size_t>(bytes)) : std::string{};
 }
 
-/// What a segment's times depend on. Asked once in a process: neither changes while it runs, but a forked child may be in another
-/// time namespace.
+/// What a segment's times depend on. Asked once in a process: neither changes while it runs, but a forked child may be
+/// in another time namespace.
 struct Place {
   std::array<std::uint8_t, 16> boot_id{};
   std::uint64_t time_namespace = 0;
@@ -167,18 +172,22 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
     return Error{code, segment(options) + ": " + std::string{field} + " is " + found + ", expected " + expected};
   };
   if (h.magic != core::kMagic) return refuse(Errc::not_a_segment, "magic", hex(h.magic), hex(core::kMagic));
-  if (h.byte_order != core::kByteOrder) return refuse(Errc::incompatible, "byte order", hex(h.byte_order), hex(core::kByteOrder));
+  if (h.byte_order != core::kByteOrder)
+    return refuse(Errc::incompatible, "byte order", hex(h.byte_order), hex(core::kByteOrder));
   if (h.layout_major != core::kLayoutMajor) {
-    return refuse(Errc::incompatible, "layout version", std::to_string(h.layout_major) + "." + std::to_string(h.layout_minor),
+    return refuse(Errc::incompatible, "layout version",
+                  std::to_string(h.layout_major) + "." + std::to_string(h.layout_minor),
                   std::to_string(core::kLayoutMajor) + ".x");
   }
   if (h.word_bits != sizeof(void*) * 8) {
-    return refuse(Errc::incompatible, "word size", std::to_string(h.word_bits) + " bits", std::to_string(sizeof(void*) * 8) + " bits");
+    return refuse(Errc::incompatible, "word size", std::to_string(h.word_bits) + " bits",
+                  std::to_string(sizeof(void*) * 8) + " bits");
   }
   if (h.fingerprint != core::layout_fingerprint()) {
     return refuse(Errc::incompatible, "layout fingerprint", hex(h.fingerprint), hex(core::layout_fingerprint()));
   }
-  if (h.checksum != checksum_of(h)) return refuse(Errc::corrupt, "header checksum", hex(h.checksum), hex(checksum_of(h)));
+  if (h.checksum != checksum_of(h))
+    return refuse(Errc::corrupt, "header checksum", hex(h.checksum), hex(checksum_of(h)));
   if (h.features_incompatible != 0) {
     return refuse(Errc::incompatible, "incompatible feature mask", hex(h.features_incompatible), "none of these bits");
   }
@@ -191,7 +200,8 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
                   core::kDevelopmentBuild ? "1" : "0");
   }
   if (h.header_bytes != core::kHeaderBytes) {
-    return refuse(Errc::incompatible, "header size", std::to_string(h.header_bytes), std::to_string(core::kHeaderBytes));
+    return refuse(Errc::incompatible, "header size", std::to_string(h.header_bytes),
+                  std::to_string(core::kHeaderBytes));
   }
   const Place place = place_of_this_process();
   if (h.clock_id != CLOCK_MONOTONIC) {
@@ -199,10 +209,12 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
   }
   if (h.boot_id != place.boot_id) return refuse(Errc::foreign_clock, "boot id", "another boot's", "this boot's");
   if (h.time_namespace != place.time_namespace) {
-    return refuse(Errc::foreign_clock, "time namespace", std::to_string(h.time_namespace), std::to_string(place.time_namespace));
+    return refuse(Errc::foreign_clock, "time namespace", std::to_string(h.time_namespace),
+                  std::to_string(place.time_namespace));
   }
   if (h.breakers < 1 || h.breakers > core::kMaxBreakers) {
-    return refuse(Errc::corrupt, "number of breakers", std::to_string(h.breakers), "1 to " + std::to_string(core::kMaxBreakers));
+    return refuse(Errc::corrupt, "number of breakers", std::to_string(h.breakers),
+                  "1 to " + std::to_string(core::kMaxBreakers));
   }
   if (h.participants < 1 || h.participants > core::kMaxParticipants) {
     return refuse(Errc::corrupt, "number of participants", std::to_string(h.participants),
@@ -215,11 +227,17 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
     return refuse(Errc::corrupt, "epoch", std::to_string(h.epoch_us), "0 to 2^60");
   }
   geometry = core::geometry_of(h.breakers, h.participants, h.ring_slots);
-  const core::Geometry claimed{.breakers = h.breakers, .records = h.records, .participants = h.participants,
-                               .index_slots = h.index_slots, .ring_slots = h.ring_slots,
-                               .participants_offset = h.participants_offset, .index_offset = h.index_offset,
-                               .breakers_offset = h.breakers_offset, .records_offset = h.records_offset,
-                               .rings_offset = h.rings_offset, .total_bytes = h.total_bytes};
+  const core::Geometry claimed{.breakers = h.breakers,
+                               .records = h.records,
+                               .participants = h.participants,
+                               .index_slots = h.index_slots,
+                               .ring_slots = h.ring_slots,
+                               .participants_offset = h.participants_offset,
+                               .index_offset = h.index_offset,
+                               .breakers_offset = h.breakers_offset,
+                               .records_offset = h.records_offset,
+                               .rings_offset = h.rings_offset,
+                               .total_bytes = h.total_bytes};
   if (!(claimed == geometry)) {
     return refuse(Errc::corrupt, "geometry (sizes and offsets)", "not what its capacities give",
                   std::to_string(geometry.total_bytes) + " bytes in all");
@@ -233,14 +251,15 @@ Error check_file(int fd, const SegmentOptions& options, struct stat& info) {
     return {Errc::not_a_segment, segment(options) + ": " + path_of(options) + " is not a regular file"};
   }
   const auto& trusted = options.trusted_owners;
-  if (info.st_uid != ::geteuid() && info.st_uid != 0 && std::find(trusted.begin(), trusted.end(), info.st_uid) == trusted.end()) {
+  if (info.st_uid != ::geteuid() && info.st_uid != 0 &&
+      std::find(trusted.begin(), trusted.end(), info.st_uid) == trusted.end()) {
     return {Errc::wrong_owner, segment(options) + ": owner is uid " + std::to_string(info.st_uid) + ", expected uid " +
                                    std::to_string(::geteuid()) + ", root or a trusted owner"};
   }
   const std::uint32_t unexpected = info.st_mode & 0022U & ~options.mode;
   if (unexpected != 0) {
-    return {Errc::unsafe_mode, segment(options) + ": mode is " + octal(info.st_mode & 0777U) + ", expected no write bits beyond " +
-                                   octal(options.mode)};
+    return {Errc::unsafe_mode, segment(options) + ": mode is " + octal(info.st_mode & 0777U) +
+                                   ", expected no write bits beyond " + octal(options.mode)};
   }
   if (info.st_nlink > 1) {
     return {Errc::not_a_segment, segment(options) + ": " + path_of(options) + " has " + std::to_string(info.st_nlink) +
@@ -251,39 +270,46 @@ Error check_file(int fd, const SegmentOptions& options, struct stat& info) {
 
 Error check_create_options(const SegmentOptions& options, core::Geometry& geometry) {
   const auto refuse = [&](std::string_view field, const std::string& value, const std::string& rule) {
-    return Error{Errc::invalid_segment_options, segment(options) + ": " + std::string{field} + " is " + value + "; it must be " + rule};
+    return Error{Errc::invalid_segment_options,
+                 segment(options) + ": " + std::string{field} + " is " + value + "; it must be " + rule};
   };
   if (options.breakers < 1 || options.breakers > core::kMaxBreakers) {
     return refuse("breakers", std::to_string(options.breakers), "from 1 to " + std::to_string(core::kMaxBreakers));
   }
   if (options.participants < 1 || options.participants > core::kMaxParticipants) {
-    return refuse("participants", std::to_string(options.participants), "from 1 to " + std::to_string(core::kMaxParticipants));
+    return refuse("participants", std::to_string(options.participants),
+                  "from 1 to " + std::to_string(core::kMaxParticipants));
   }
   if ((options.mode & ~0666U) != 0 || (options.mode & 0600U) != 0600U) {
     return refuse("mode", octal(options.mode), "0600, with read and write bits for group and others as wanted");
   }
-  const std::uint64_t slots = options.ring_slots != 0 ? options.ring_slots : std::uint64_t{options.breakers} * core::kMinRing;
+  const std::uint64_t slots =
+      options.ring_slots != 0 ? options.ring_slots : std::uint64_t{options.breakers} * core::kMinRing;
   if (slots < core::kMinRing || slots > std::uint64_t{1} << 36U) {
     return refuse("ring_slots", std::to_string(slots), "from " + std::to_string(core::kMinRing) + " to 2^36");
   }
   if (options.epoch) {
     const std::int64_t epoch_us = options.epoch->time_since_epoch().count();
-    if (epoch_us < 0 || epoch_us > kLatestEpochUs) return refuse("epoch", std::to_string(epoch_us) + " us", "from 0 to 2^60 us");
+    if (epoch_us < 0 || epoch_us > kLatestEpochUs)
+      return refuse("epoch", std::to_string(epoch_us) + " us", "from 0 to 2^60 us");
   }
-  geometry = core::geometry_of(options.breakers, options.participants, (slots + core::kMinRing - 1) / core::kMinRing * core::kMinRing);
+  geometry = core::geometry_of(options.breakers, options.participants,
+                               (slots + core::kMinRing - 1) / core::kMinRing * core::kMinRing);
 
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < geometry.total_bytes) {
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+      limit.rlim_cur < geometry.total_bytes) {
     return {Errc::file_size_limit, segment(options) + ": its size is " + std::to_string(geometry.total_bytes) +
-                                       " bytes; the process's file size limit (RLIMIT_FSIZE) is " + std::to_string(limit.rlim_cur)};
+                                       " bytes; the process's file size limit (RLIMIT_FSIZE) is " +
+                                       std::to_string(limit.rlim_cur)};
   }
   return {};
 }
 
-/// Gets memory for the whole file. In small pieces: on older kernels (6.1 among them) any signal undoes the call under way, and a
-/// program with a profiling timer would not get through a large one.
+/// Gets memory for the whole file. In small pieces: on older kernels (6.1 among them) any signal undoes the call under
+/// way, and a program with a profiling timer would not get through a large one.
 int reserve(int fd, off_t bytes) {
-  constexpr off_t kPiece = 64 * 1024;  // takes tens of microseconds
+  constexpr off_t kPiece = off_t{64} * 1024;  // takes tens of microseconds
   for (off_t offset = 0; offset < bytes; offset += kPiece) {
     int error = 0;
     do {
@@ -297,14 +323,15 @@ int reserve(int fd, off_t bytes) {
 /// Mode, group, memory and header of a file that nobody else can see yet.
 Error complete(int fd, const SegmentOptions& options, const core::Geometry& geometry) {
   if (options.group && ::fchown(fd, static_cast<uid_t>(-1), *options.group) != 0) {
-    return system_error(Errc::permission_denied, options, "changing the group to " + std::to_string(*options.group), errno);
+    return system_error(Errc::permission_denied, options, "changing the group to " + std::to_string(*options.group),
+                        errno);
   }
   // The umask does not apply to fchmod, so the mode is exactly this one.
   if (::fchmod(fd, options.mode) != 0) return system_error(Errc::system, options, "setting the mode", errno);
   const int error = reserve(fd, static_cast<off_t>(geometry.total_bytes));
   if (error == ENOSPC || error == EFBIG || error == ENOMEM) {
-    return {Errc::no_space, segment(options) + ": its size is " + std::to_string(geometry.total_bytes) + " bytes, which " +
-                                options.directory + " has no room for"};
+    return {Errc::no_space, segment(options) + ": its size is " + std::to_string(geometry.total_bytes) +
+                                " bytes, which " + options.directory + " has no room for"};
   }
   if (error != 0) return system_error(Errc::system, options, "reserving memory", error);
   const core::Header header = make_header(options, geometry);
@@ -312,11 +339,14 @@ Error complete(int fd, const SegmentOptions& options, const core::Geometry& geom
   do {
     written = ::pwrite(fd, &header, sizeof header, 0);
   } while (written < 0 && errno == EINTR);
-  if (written != ssize_t{sizeof header}) return system_error(Errc::system, options, "writing the header", written < 0 ? errno : ENOSPC);
+  if (written != ssize_t{sizeof header})
+    return system_error(Errc::system, options, "writing the header", written < 0 ? errno : ENOSPC);
   return {};
 }
 
-Error exists(const SegmentOptions& options) { return {Errc::segment_exists, segment(options) + " exists already"}; }
+Error exists(const SegmentOptions& options) {
+  return {Errc::segment_exists, segment(options) + " exists already"};
+}
 
 /// Removes what creators killed on a file system without O_TMPFILE have left. A living one holds a lock on its file.
 void sweep(const SegmentOptions& options) {
@@ -339,11 +369,13 @@ void sweep(const SegmentOptions& options) {
   }
 }
 
-/// For file systems without O_TMPFILE, and where /proc is not mounted: a private name, moved into place without replacing.
+/// For file systems without O_TMPFILE, and where /proc is not mounted: a private name, moved into place without
+/// replacing.
 Error create_by_rename(const SegmentOptions& options, const core::Geometry& geometry) {
   sweep(options);
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    const std::string path = options.directory + "/" + std::string{kPrivatePrefix} + segment_name_or_default(options.name) + "." +
+    const std::string path = options.directory + "/" + std::string{kPrivatePrefix} +
+                             segment_name_or_default(options.name) + "." +
                              hex(core::IdentitySystem::random()).substr(2);
     const Fd fd{above_standard_streams(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600))};
     if (!fd) return from_open(options, errno);
@@ -363,7 +395,8 @@ Error create_by_rename(const SegmentOptions& options, const core::Geometry& geom
     // ENOENT: another creator came between our open and our lock, took the file for a leftover and swept it.
     if (error != ENOENT) return system_error(Errc::system, options, "moving it into place", error);
   }
-  return {Errc::system, segment(options) + " was swept away " + std::to_string(kAttempts) + " times while it was being created"};
+  return {Errc::system,
+          segment(options) + " was swept away " + std::to_string(kAttempts) + " times while it was being created"};
 }
 
 }  // namespace
@@ -382,15 +415,18 @@ int above_standard_streams(int fd) noexcept {
 }
 
 Error check_segment_name(const std::string& name) {
-  if (name.empty()) return {Errc::invalid_segment_name, "segment name is empty; it must be at least one of [A-Za-z0-9._-]"};
+  if (name.empty())
+    return {Errc::invalid_segment_name, "segment name is empty; it must be at least one of [A-Za-z0-9._-]"};
   for (const char c : name) {
     if (!detail::is_name_char(c) || c == ':') {
-      return {Errc::invalid_segment_name, "segment name is " + detail::quoted(name) + "; it must be of [A-Za-z0-9._-] only"};
+      return {Errc::invalid_segment_name,
+              "segment name is " + detail::quoted(name) + "; it must be of [A-Za-z0-9._-] only"};
     }
   }
   if (name.size() > kMaxSegmentName) {
     return {Errc::invalid_segment_name, "segment name is " + detail::quoted(name) + " (" + std::to_string(name.size()) +
-                                            " bytes); it must be at most " + std::to_string(kMaxSegmentName) + " bytes"};
+                                            " bytes); it must be at most " + std::to_string(kMaxSegmentName) +
+                                            " bytes"};
   }
   return {};
 }
@@ -458,17 +494,21 @@ Result<OpenedSegment> open_file(const SegmentOptions& options, Access access) {
     }
     return opened;
   }
-  return Error{Errc::system, segment(options) + " was replaced " + std::to_string(kAttempts) + " times while it was being opened"};
+  return Error{Errc::system,
+               segment(options) + " was replaced " + std::to_string(kAttempts) + " times while it was being opened"};
 }
 
 Error remove_file(const SegmentOptions& options) {
   const std::string path = path_of(options);
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return from_open(options, errno);
-  if (!S_ISREG(info.st_mode)) return {Errc::not_a_segment, segment(options) + ": " + path + " is not a regular file; not removed"};
+  if (!S_ISREG(info.st_mode))
+    return {Errc::not_a_segment, segment(options) + ": " + path + " is not a regular file; not removed"};
   if (::unlink(path.c_str()) == 0) return {};
   const int error = errno;
-  return system_error(error == ENOENT ? Errc::segment_not_found : error == EACCES || error == EPERM ? Errc::permission_denied : Errc::system,
+  return system_error(error == ENOENT                     ? Errc::segment_not_found
+                      : error == EACCES || error == EPERM ? Errc::permission_denied
+                                                          : Errc::system,
                       options, "removing " + path, error);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The file of a segment: every system call on it is made here. Made complete in private and linked into place, so that nobody
-// ever sees half of one; opened without following anything, checked on the open descriptor, bounded in time.
+// The file of a segment: every system call on it is made here. Made complete in private and linked into place, so that
+// nobody ever sees half of one; opened without following anything, checked on the open descriptor, bounded in time.
 #pragma once
 
 #include <sys/types.h>
@@ -36,8 +36,8 @@ class Fd {
   int fd_ = -1;
 };
 
-/// The same open file as a descriptor above 2, closing what came in: a process that was started without standard streams must not
-/// print into a segment. -1 stays -1.
+/// The same open file as a descriptor above 2, closing what came in: a process that was started without standard
+/// streams must not print into a segment. -1 stays -1.
 [[nodiscard]] int above_standard_streams(int fd) noexcept;
 
 /// Which file a descriptor leads to.

@@ -10,8 +10,8 @@
 
 namespace shmcb::tools {
 
-/// None: go on. Else the exit code to leave with; help or a message has been printed. (CLI11's own codes, 100 and up, would
-/// differ from version to version.)
+/// None: go on. Else the exit code to leave with; help or a message has been printed. (CLI11's own codes, 100 and up,
+/// would differ from version to version.)
 [[nodiscard]] inline std::optional<int> parse_arguments(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);

@@ -72,7 +72,8 @@ struct Trace {
   std::size_t attempts = 0;
 };
 
-/// All traces of `input`, at least one; blank lines do not count. `file` is what messages call it. Throws UnusableInput.
+/// All traces of `input`, at least one; blank lines do not count. `file` is what messages call it. Throws
+/// UnusableInput.
 [[nodiscard]] std::vector<Trace> read_traces(std::istream& input, const std::string& file);
 
 /// The same for a file. Throws UnusableInput.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs a trace on a fresh storage with a clock of its own and reports every answer that deviates. Used by shmcb-replay and
-// by the conformance suite of the storages.
+// Runs a trace on a fresh storage with a clock of its own and reports every answer that deviates. Used by shmcb-replay
+// and by the conformance suite of the storages.
 #pragma once
 
 #include <chrono>
@@ -33,7 +33,8 @@ struct Deviation {
          ": expected " + deviation.expected + ", got " + deviation.got;
 }
 
-/// When a trace begins on the fake clock, and how far into each millisecond its instants fall (the rules must not notice).
+/// When a trace begins on the fake clock, and how far into each millisecond its instants fall (the rules must not
+/// notice).
 struct Timing {
   Instant start{std::chrono::hours{1}};
   Micros into_the_tick{0};

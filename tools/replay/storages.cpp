@@ -39,6 +39,8 @@ constexpr std::array kStorages{
 
 }  // namespace
 
-std::span<const StorageEntry> storages() noexcept { return kStorages; }
+std::span<const StorageEntry> storages() noexcept {
+  return kStorages;
+}
 
 }  // namespace shmcb::replay

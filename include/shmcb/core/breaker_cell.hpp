@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The lock-free breaker: the contract's operations on one breaker of a segment. The control word names an immutable record;
-// whatever changes rarely is changed by copying it, applying the pure rules and publishing the copy. Outcomes of Closed go into
-// the ring. docs/design.md argues each step, docs/memory-model.md each order.
+// The lock-free breaker: the contract's operations on one breaker of a segment. The control word names an immutable
+// record; whatever changes rarely is changed by copying it, applying the pure rules and publishing the copy. Outcomes
+// of Closed go into the ring. docs/design.md argues each step, docs/memory-model.md each order.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,8 @@ struct CellRecord {
   std::optional<CellTransition> transition{};
 };
 
-/// One breaker of a mapped segment. A handle without state of its own: copies and other processes act on the same breaker.
+/// One breaker of a mapped segment. A handle without state of its own: copies and other processes act on the same
+/// breaker.
 template <class Env>
 class BreakerCell {
  public:
@@ -80,7 +81,8 @@ class BreakerCell {
       Record record;
       if (!load(word, record, word::end, work)) break;
       record.breaker.state = word.state();
-      (void)presence_->ensure_current();  // the number a probe is held by; where there is none now, publishing it will say so
+      // For the number a probe is held by. Where there is none now, publishing the probe will say so.
+      (void)presence_->ensure_current();
       const rules::AdmitDecision decision =
           rules::admit(record.breaker, record.settings, tick(now_us), ids_after(word), presence_->number());
       CellAdmit result{.admission = decision.admission,
@@ -93,13 +95,16 @@ class BreakerCell {
         case Admission::rejected: count_rejection(record.rejected_generation); return result;
         case Admission::probe: break;
       }
-      if (commit(word, record, decision.effects, work, result.error, result.transition) || result.error != Errc::ok) return result;
+      const bool done = commit(word, record, decision.effects, work, result.error, result.transition);
+      if (done || result.error != Errc::ok) return result;
     }
     return {.error = Errc::corrupt};
   }
 
-  /// Records the outcome of an attempt that was Allowed in the Closed period `generation`. `start` is the caller's handle's own.
-  [[nodiscard]] CellRecord record_allowed(Bits generation, Outcome outcome, Bits now_us, SearchStart& start) const noexcept {
+  /// Records the outcome of an attempt that was Allowed in the Closed period `generation`. `start` is the caller's
+  /// handle's own.
+  [[nodiscard]] CellRecord record_allowed(Bits generation, Outcome outcome, Bits now_us,
+                                          SearchStart& start) const noexcept {
     switch (outcome) {
       case Outcome::success: return append<false>(generation, now_us, start);
       case Outcome::failure: return append<true>(generation, now_us, start);
@@ -110,34 +115,23 @@ class BreakerCell {
 
   /// Records the outcome of the probe `id`.
   [[nodiscard]] CellRecord record_probe(std::uint64_t id, Outcome outcome, Bits now_us) const noexcept {
-    for (Work work; work.charge();) {
-      Control word;
-      Record record;
-      if (!load(word, record, word::end, work)) break;
-      record.breaker.state = word.state();
+    return change([=](Control /*word*/, Record& record, RecordStatus& status) {
       const rules::RecordDecision decision =
           rules::record_probe(record.breaker, record.settings, tick(now_us), id, outcome);
-      if (decision.effects.change == rules::Change::nothing) return {.status = decision.status};
-      CellRecord result{.status = decision.status};
-      if (commit(word, record, decision.effects, work, result.error, result.transition) || result.error != Errc::ok) return result;
-    }
-    return {.error = Errc::corrupt};
+      status = decision.status;
+      return decision.effects;
+    });
   }
 
   [[nodiscard]] CellRecord force(CircuitState to, Bits now_us) const noexcept {
-    for (Work work; work.charge();) {
-      Control word;
-      Record record;
-      if (!load(word, record, word::end, work)) break;
-      record.breaker.state = word.state();
-      const rules::Effects effects = rules::force(record.breaker, tick(now_us), to);
-      CellRecord result{.status = RecordStatus::counted};
-      if (commit(word, record, effects, work, result.error, result.transition) || result.error != Errc::ok) return result;
-    }
-    return {.error = Errc::corrupt};
+    return change([=](Control /*word*/, Record& record, RecordStatus& status) {
+      status = RecordStatus::counted;
+      return rules::force(record.breaker, tick(now_us), to);
+    });
   }
 
-  /// Writes other numbers, unless a higher revision is there; state and window are kept, cut at what the old window held.
+  /// Writes other numbers, unless a higher revision is there; state and window are kept, cut at what the old window
+  /// held.
   [[nodiscard]] Errc replace_settings(const Settings& settings) const noexcept {
     if (!ring_.fits(settings.window)) return Errc::ring_full;
     for (Work work; work.charge();) {
@@ -156,7 +150,8 @@ class BreakerCell {
       }
       record.settings = settings;
       Errc error = Errc::ok;
-      if (RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, word.state(), false, record, error)) {
+      if (RecordPool<Env>(*view_, *presence_)
+              .publish(cells_->control, word, index_, word.state(), false, record, error)) {
         return Errc::ok;
       }
       if (error != Errc::ok) return error;
@@ -223,8 +218,8 @@ class BreakerCell {
     return {Env::load(cells_->control, Env::acquire)};  // sync: control (acquire): the record that the word names
   }
 
-  /// Copies the words up to `last` (opening_end, state_end, probe_ids or end), together with a control word that named them all the
-  /// while.
+  /// Copies the words up to `last` (opening_end, state_end, probe_ids or end), together with a control word that named
+  /// them all the while.
   [[nodiscard]] bool load(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
     RecordPool<Env> pool(*view_, *presence_);
     while (work.charge(last)) {
@@ -236,14 +231,16 @@ class BreakerCell {
       if (Env::load(cells_->control, Env::relaxed) != word.bits) continue;
       if (!decode_opening(words, record)) return false;
       if (last > word::opening_end && !decode_state(words, record)) return false;
-      if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window))) return false;
+      if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window)))
+        return false;
       if (last == word::end) decode_probes(words, record);
       return true;
     }
     return false;
   }
 
-  // ---- admit -------------------------------------------------------------------------------------------------------------
+  // ---- admit
+  // -------------------------------------------------------------------------------------------------------------
 
   /// Open, and the cooldown is not over: the first words decide, the whole record is not needed.
   [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result, Work& work) const noexcept {
@@ -267,8 +264,8 @@ class BreakerCell {
             .within_generation = word.next(CircuitState::half_open, false, 0).change_id()};
   }
 
-  /// One more rejection in the outage that began at `generation`. If the breaker has recovered since, the outage's number is gone
-  /// from the words already and the rejection goes with it, as if it had come first.
+  /// One more rejection in the outage that began at `generation`. If the breaker has recovered since, the outage's
+  /// number is gone from the words already and the rejection goes with it, as if it had come first.
   void count_rejection(Bits generation) const noexcept {
     auto& lane = cells_->lanes[presence_->lane(kLanes)].rejected;
     for (Work work; work.charge();) {
@@ -288,10 +285,29 @@ class BreakerCell {
     return sum;
   }
 
-  // ---- changing the record -----------------------------------------------------------------------------------------------
+  // ---- changing the record
+  // -----------------------------------------------------------------------------------------------
 
-  /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide again), or
-  /// `error` is set.
+  /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved on
+  /// meanwhile.
+  template <class Decide>
+  [[nodiscard]] CellRecord change(Decide decide) const noexcept {
+    for (Work work; work.charge();) {
+      CellRecord result;
+      Control word;
+      Record record;
+      if (!load(word, record, word::end, work)) break;
+      record.breaker.state = word.state();
+      const rules::Effects effects = decide(word, record, result.status);
+      if (effects.change == rules::Change::nothing) return result;
+      const bool done = commit(word, record, effects, work, result.error, result.transition);
+      if (done || result.error != Errc::ok) return result;
+    }
+    return {.error = Errc::corrupt};
+  }
+
+  /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide
+  /// again), or `error` is set.
   [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Work& work, Errc& error,
                             std::optional<CellTransition>& transition) const noexcept {
     const bool moves = effects.change == rules::Change::transition;
@@ -310,11 +326,12 @@ class BreakerCell {
         return false;
       }
     }
-    if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error)) return false;
+    if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error))
+      return false;
     if (effects.reason != TransitionReason::none) {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
-      // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record names); the
-      // transition is reported all the same.
+      // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
+      // names); the transition is reported all the same.
       for (Work looks(kMaxLooks); looks.charge();) {
         if (state_of(record, transition->after, work) || control().generation() != generation) break;
       }
@@ -322,9 +339,11 @@ class BreakerCell {
     return true;
   }
 
-  // ---- the window --------------------------------------------------------------------------------------------------------
+  // ---- the window
+  // --------------------------------------------------------------------------------------------------------
 
-  /// What a failure is decided under: the settings, the word that named them, and the count by them. A success needs none of it.
+  /// What a failure is decided under: the settings, the word that named them, and the count by them. A success needs
+  /// none of it.
   struct Verdict {
     Control word{};
     Record record{};
@@ -348,8 +367,8 @@ class BreakerCell {
 
   enum class Next : std::uint8_t { go_on, look_again, done };
 
-  /// An outcome of the Closed period `generation` enters the ring, and a failure that fills the window opens the breaker: whether
-  /// it does is decided by, and part of, the swap of its slot. (docs/design.md numbers the steps.)
+  /// An outcome of the Closed period `generation` enters the ring, and a failure that fills the window opens the
+  /// breaker: whether it does is decided by, and part of, the swap of its slot. (docs/design.md numbers the steps.)
   template <bool kFailure>
   [[nodiscard]] CellRecord append(Bits generation, Bits now_us, SearchStart& start) const noexcept {
     Attempt<kFailure> attempt{.generation = generation, .now_us = std::min(now_us, Entry::kMaxTime)};
@@ -401,12 +420,12 @@ class BreakerCell {
     return Next::done;
   }
 
-  /// Step 4: after the predecessor was read and before the swap, in every round. A failure compares the whole word: other settings
-  /// perhaps, or a sibling's verdict, and it counts again under what holds now.
+  /// Step 4: after the predecessor was read and before the swap, in every round. A failure compares the whole word:
+  /// other settings perhaps, or a sibling's verdict, and it counts again under what holds now.
   template <bool kFailure>
   [[nodiscard]] Next check_period(Attempt<kFailure>& attempt) const noexcept {
-    // relaxed: the acquire load of the predecessor comes before it (sync: ring), so with an entry of a later period in sight this
-    // is not the word of the earlier one
+    // relaxed: the acquire load of the predecessor comes before it (sync: ring), so with an entry of a later period in
+    // sight this is not the word of the earlier one
     const Control word{Env::load(cells_->control, Env::relaxed)};
     if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
     if constexpr (kFailure) {
@@ -415,8 +434,8 @@ class BreakerCell {
     return Next::go_on;
   }
 
-  /// Step 5: completes the trip of a flagged predecessor; the time is not before the predecessor's, nor before the opening that
-  /// preceded the period.
+  /// Step 5: completes the trip of a flagged predecessor; the time is not before the predecessor's, nor before the
+  /// opening that preceded the period.
   template <bool kFailure>
   [[nodiscard]] Next follow_predecessor(Attempt<kFailure>& attempt) const noexcept {
     const Entry previous = attempt.tail.previous;
@@ -451,8 +470,8 @@ class BreakerCell {
     return Next::go_on;
   }
 
-  /// Steps 6 and 7: counts what is before the position. Then the hint once more: a position of some laps ago would have counted by
-  /// a window that began after it. Where others have just passed the position, the count goes on from there.
+  /// Steps 6 and 7: counts what is before the position. Then the hint once more: a position of some laps ago would have
+  /// counted by a window that began after it. Where others have just passed the position, the count goes on from there.
   [[nodiscard]] Next judge(Attempt<true>& attempt) const noexcept {
     Verdict& verdict = attempt.verdict;
     const Position position = attempt.tail.position;
@@ -473,8 +492,9 @@ class BreakerCell {
     return Next::go_on;
   }
 
-  /// The entry before ours says that it filled the window, and the breaker is still Closed: whoever wrote it has not got further, or
-  /// is dead. Its opening comes first, and our outcome is stale. go_on: the flag is of an old period whose tag has come round.
+  /// The entry before ours says that it filled the window, and the breaker is still Closed: whoever wrote it has not
+  /// got further, or is dead. Its opening comes first, and our outcome is stale. go_on: the flag is of an old period
+  /// whose tag has come round.
   template <bool kFailure>
   [[nodiscard]] Next finish_pending_trip(Attempt<kFailure>& attempt) const noexcept {
     const Position flagged = attempt.tail.position - 1;
@@ -496,26 +516,23 @@ class BreakerCell {
     if (!opened && !ended_by(attempt.generation, position)) attempt.result.status = RecordStatus::stale;
   }
 
-  /// Opens the breaker because the entry at `position` filled the window of the period; false: the period is over already, or an
-  /// error is set.
+  /// Opens the breaker because the entry at `position` filled the window of the period; false: the period is over
+  /// already, or an error is set.
   bool finish_trip(Bits generation, Position position, Bits time_us, CellRecord& result) const noexcept {
-    for (Work work; work.charge();) {
-      Control word;
-      Record record;
-      if (!load(word, record, word::end, work)) break;
-      if (!word.in_closed_period(generation)) return false;
-      const rules::Effects effects = rules::trip(record.breaker, tick(time_us));
+    const CellRecord trip = change([=](Control word, Record& record, RecordStatus& status) {
+      if (!word.in_closed_period(generation)) return rules::Effects{};
+      status = RecordStatus::counted;
       record.window_end = position;
-      if (commit(word, record, effects, work, result.error, result.transition)) return true;
-      if (result.error != Errc::ok) return false;
-    }
-    result.error = Errc::corrupt;
-    return false;
+      return rules::trip(record.breaker, tick(time_us));
+    });
+    result.error = trip.error;
+    result.transition = trip.transition;
+    return trip.error == Errc::ok && trip.status == RecordStatus::counted;
   }
 
-  /// Whether the flagged entry at `position` was what ended the period, as far as can still be told. A window that began right after
-  /// it was begun by a forced state, which came first. Where the breaker has moved on further, its record does not say, and the likely
-  /// answer is given.
+  /// Whether the flagged entry at `position` was what ended the period, as far as can still be told. A window that
+  /// began right after it was begun by a forced state, which came first. Where the breaker has moved on further, its
+  /// record does not say, and the likely answer is given.
   [[nodiscard]] bool ended_by(Bits generation, Position position) const noexcept {
     Control word;
     Record record;
@@ -548,7 +565,8 @@ class BreakerCell {
       typename Ring<Env>::Tail tail;
       if (!ring_.locate_tail(tail)) return false;
       end = tail.position;
-      // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it first).
+      // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it
+      // first).
       if (end > record.window_begin && tail.previous.trip() && of_window(record, tail.previous)) --end;
     }
     const Entry newest = ring_.at(end - 1);

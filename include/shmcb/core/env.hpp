@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The environment the shared-memory code is written over: its atomic words with their orders, the widths of its tags and an
-// empty step. Production uses StdEnv; schedulers, kill tests and model checkers bring their own and run the same source.
+// The environment the shared-memory code is written over: its atomic words with their orders, the widths of its tags
+// and an empty step. Production uses StdEnv; schedulers, kill tests and model checkers bring their own and run the same
+// source.
 #pragma once
 
 #include <atomic>
@@ -8,14 +9,16 @@
 
 namespace shmcb::core {
 
-/// Widths of the wrapping tags in the shared words, in bits. Tests make them tiny; docs/segment-format.md says why wrapping is
-/// harmless at these.
+/// Widths of the wrapping tags in the shared words, in bits. Tests make them tiny; docs/segment-format.md says why
+/// wrapping is harmless at these.
+// NOLINTBEGIN(readability-identifier-naming): widths and orders are named as what they are
 struct StdWidths {
   static constexpr unsigned lap = 9;
   static constexpr unsigned slot_generation = 4;
   static constexpr unsigned generation = 24;
   static constexpr unsigned version = 12;
 };
+// NOLINTEND(readability-identifier-naming)
 
 /// Atomic 64-bit words of the host. `Step::step()` runs before every access.
 template <class Step, class WidthsOf = StdWidths>
@@ -25,10 +28,12 @@ struct AtomicEnv {
   static_assert(Word::is_always_lock_free && sizeof(Word) == 8, "a shared word must be lock-free, and so address-free");
 
   using Order = std::memory_order;
+  // NOLINTBEGIN(readability-identifier-naming): as above
   static constexpr Order relaxed = std::memory_order_relaxed;
   static constexpr Order acquire = std::memory_order_acquire;
   static constexpr Order release = std::memory_order_release;
   static constexpr Order acq_rel = std::memory_order_acq_rel;
+  // NOLINTEND(readability-identifier-naming)
 
   static std::uint64_t load(const Word& word, Order order) noexcept {
     Step::step();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bytes of a segment: header, attached processes, index of names, breakers, records, ring arena. docs/segment-format.md
-// draws them. No pointers, only indices and offsets; every one read from the segment is checked where it is used.
+// The bytes of a segment: header, attached processes, index of names, breakers, records, ring arena.
+// docs/segment-format.md draws them. No pointers, only indices and offsets; every one read from the segment is checked
+// where it is used.
 #pragma once
 
 #include <array>
@@ -23,27 +24,31 @@ inline constexpr std::uint32_t kMinRing = 16;         ///< slots; also the unit 
 inline constexpr std::uint32_t kMaxRing = 1U << 20U;  ///< slots
 inline constexpr std::uint32_t kMaxWindow = kMaxRing / 2;
 
-/// The hint is raised once in so many positions, before the slot there is swapped in; so the tail is never further beyond it,
-/// whoever dies where. Divides every capacity. (docs/decisions/0001)
+/// The hint is raised once in so many positions, before the slot there is swapped in; so the tail is never further
+/// beyond it, whoever dies where. Divides every capacity. (docs/decisions/0001)
 inline constexpr std::uint64_t kHintEvery = 8;
-inline constexpr std::uint32_t kNoRecord = 0;         ///< record 0 is never used: a zeroed control word names no record
+inline constexpr std::uint32_t kNoRecord = 0;  ///< record 0 is never used: a zeroed control word names no record
 
-/// True while the meaning of the bytes is being changed between two releases: such segments are no released build's business.
+/// True while the meaning of the bytes is being changed between two releases: such segments are no released build's
+/// business.
 inline constexpr bool kDevelopmentBuild = false;
 
 inline constexpr std::uint32_t kMaxBreakers = 900'000;
 inline constexpr std::uint32_t kMaxParticipants = 32'768;
 
-/// The slots a window needs: a power of two. One more than the window, because a flagged entry that came too late may stand in front
-/// of the window without counting; and a sixteenth more, so that a long count is not overtaken by those who append meanwhile.
+/// The slots a window needs: a power of two. One more than the window, because a flagged entry that came too late may
+/// stand in front of the window without counting; and a sixteenth more, so that a long count is not overtaken by those
+/// who append meanwhile.
 [[nodiscard]] constexpr std::uint32_t ring_capacity(std::uint32_t window) noexcept {
   return window < kMinRing ? kMinRing : std::bit_ceil(window + 1 + window / 16);
 }
 static_assert(ring_capacity(kMaxWindow) <= kMaxRing && kMinRing % kHintEvery == 0);
 
-// ---- header ------------------------------------------------------------------------------------------------------------
+// ---- header
+// ------------------------------------------------------------------------------------------------------------
 
-/// Written before the segment is published and never again, so it is read as plain bytes, once, and checked in that copy.
+/// Written before the segment is published and never again, so it is read as plain bytes, once, and checked in that
+/// copy.
 struct Header {
   std::uint64_t magic;
   std::uint16_t layout_major;  ///< another one is refused
@@ -51,10 +56,10 @@ struct Header {
   std::uint32_t byte_order;
   std::uint32_t header_bytes;
   std::uint32_t word_bits;
-  std::uint64_t fingerprint;             ///< of the sizes and offsets of the types and the widths of the words
-  std::uint64_t features_compatible;     ///< unknown bits: ignore
-  std::uint64_t features_read_only;      ///< unknown bits: attach read-only
-  std::uint64_t features_incompatible;   ///< unknown bits: refuse
+  std::uint64_t fingerprint;            ///< of the sizes and offsets of the types and the widths of the words
+  std::uint64_t features_compatible;    ///< unknown bits: ignore
+  std::uint64_t features_read_only;     ///< unknown bits: attach read-only
+  std::uint64_t features_incompatible;  ///< unknown bits: refuse
   std::uint64_t total_bytes;
   std::array<std::uint8_t, 16> creation_id;  ///< random, of this segment
   std::array<std::uint8_t, 16> boot_id;
@@ -86,7 +91,8 @@ inline constexpr std::uint64_t kMagic = 0x4745'5342'434D'4853;  // "SHMCBSEG" in
 inline constexpr std::uint32_t kByteOrder = 0x0102'0304;
 inline constexpr std::uint16_t kLayoutMajor = 1;
 inline constexpr std::uint16_t kLayoutMinor = 0;
-inline constexpr std::size_t kHeaderBytes = 4096;  ///< the first page: Header, then from kSegmentWordsOffset the words that change
+inline constexpr std::size_t kHeaderBytes =
+    4096;  ///< the first page: Header, then from kSegmentWordsOffset the words that change
 inline constexpr std::size_t kSegmentWordsOffset = 1024;
 
 /// The words of the first page that change.
@@ -97,8 +103,9 @@ struct SegmentWords {
   typename Env::Word retired;                        ///< not 0: removed on purpose, attached processes should let go
 };
 
-/// {taker 63..40, units given out 39..0}: the arena of ring slots. `taker` is the breaker that took the newest piece; whoever
-/// takes the next one first writes that piece into the taker's own word, so a taker killed in between loses nothing.
+/// {taker 63..40, units given out 39..0}: the arena of ring slots. `taker` is the breaker that took the newest piece;
+/// whoever takes the next one first writes that piece into the taker's own word, so a taker killed in between loses
+/// nothing.
 struct ArenaWord {
   Bits bits = 0;
   [[nodiscard]] static constexpr ArenaWord make(std::uint32_t taker, Bits units) noexcept {
@@ -109,7 +116,8 @@ struct ArenaWord {
   [[nodiscard]] constexpr Bits units() const noexcept { return bits & low_bits(40); }
 };
 
-/// {assigned 63, log2 of the capacity 62..56, first unit 39..0}: the piece of the arena that a breaker asked for or has.
+/// {assigned 63, log2 of the capacity 62..56, first unit 39..0}: the piece of the arena that a breaker asked for or
+/// has.
 struct RingWord {
   Bits bits = 0;
   [[nodiscard]] static constexpr RingWord request(std::uint32_t capacity) noexcept {
@@ -124,7 +132,8 @@ struct RingWord {
   [[nodiscard]] constexpr Bits first_unit() const noexcept { return bits & low_bits(40); }
 };
 
-// ---- attached processes --------------------------------------------------------------------------------------------------
+// ---- attached processes
+// --------------------------------------------------------------------------------------------------
 
 /// One attached process. Its number is the place in the table; what proves it alive is an OFD lock on the byte
 /// kLockBase + number of the segment's file. Numbers beyond the table exist too: they have the lock, but no entry.
@@ -136,9 +145,11 @@ struct ParticipantEntry {
   typename Env::Word start_time;   ///< of the pid, in clock ticks since boot
 };
 
-inline constexpr std::int64_t kLockBase = std::int64_t{1} << 40;  ///< far beyond any content, so locks mean nothing else
+inline constexpr std::int64_t kLockBase = std::int64_t{1}
+                                          << 40;  ///< far beyond any content, so locks mean nothing else
 
-// ---- records -------------------------------------------------------------------------------------------------------------
+// ---- records
+// -------------------------------------------------------------------------------------------------------------
 
 inline constexpr std::size_t kRecordWords = 46;
 
@@ -150,7 +161,8 @@ struct RecordCell {
   typename Env::Word words[kRecordWords];
 };
 
-// ---- breakers --------------------------------------------------------------------------------------------------------------
+// ---- breakers
+// --------------------------------------------------------------------------------------------------------------
 
 /// A line of counters of its own for some of the processes.
 template <class Env>
@@ -180,12 +192,14 @@ inline constexpr bool kProductionLayout =
     sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(RecordCell<Env>) == 6 * kLine &&
     sizeof(BreakerCells<Env>) == 8 * kLine && offsetof(BreakerCells<Env>, name) == kLine &&
     offsetof(BreakerCells<Env>, hint) == 3 * kLine && offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
-static_assert(kProductionLayout<StdEnv>, "these sizes are the segment format: docs/segment-format.md and the layout version");
+static_assert(kProductionLayout<StdEnv>,
+              "these sizes are the segment format: docs/segment-format.md and the layout version");
 static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWordsOffset &&
               kSegmentWordsOffset + sizeof(SegmentWords<StdEnv>) <= kHeaderBytes);
 
 /// FNV-1a (Fowler, Noll, Vo; 64 bits), for names and checksums: stable across builds and compilers.
-[[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view bytes, std::uint64_t hash = 0xcbf2'9ce4'8422'2325) noexcept {
+[[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view bytes,
+                                            std::uint64_t hash = 0xcbf2'9ce4'8422'2325) noexcept {
   for (const char c : bytes) {
     hash ^= static_cast<unsigned char>(c);
     hash *= 0x0000'0100'0000'01b3;
@@ -193,26 +207,43 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
   return hash;
 }
 
-/// Differs between builds that would read each other's segments wrongly: sizes, offsets, widths, and where the bits of the words are.
+/// Differs between builds that would read each other's segments wrongly: sizes, offsets, widths, and where the bits of
+/// the words are.
 [[nodiscard]] constexpr std::uint64_t layout_fingerprint() noexcept {
   using Cells = BreakerCells<StdEnv>;
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
-  for (const std::uint64_t part :
-       {std::uint64_t{sizeof(Header)}, std::uint64_t{offsetof(Header, checksum)}, std::uint64_t{sizeof(SegmentWords<StdEnv>)},
-        std::uint64_t{sizeof(ParticipantEntry<StdEnv>)}, std::uint64_t{sizeof(RecordCell<StdEnv>)}, std::uint64_t{sizeof(Cells)},
-        std::uint64_t{offsetof(Cells, hint)}, std::uint64_t{offsetof(Cells, lanes)}, std::uint64_t{sizeof(void*)},
-        std::uint64_t{kMaxNameBytes}, std::uint64_t{kLanes}, std::uint64_t{kMaxProbes}, std::uint64_t{kHintEvery},
-        std::uint64_t{ring_capacity(1)}, std::uint64_t{ring_capacity(1'000)}, std::uint64_t{StdWidths::lap},
-        std::uint64_t{StdWidths::slot_generation}, std::uint64_t{StdWidths::generation}, std::uint64_t{StdWidths::version},
-        ControlWord<StdWidths>::make(CircuitState::half_open, 5, 6, 7).bits, Slot<StdWidths>::make(5, 6, true, true, 7).bits,
-        OwnerWord::make(5, 6, 7).handed_over().bits, RejectedWord<StdWidths>::make(5, 6).bits, ArenaWord::make(5, 6).bits,
-        RingWord::request(kMinRing).assigned_at(5).bits}) {
+  for (const std::uint64_t part : {std::uint64_t{sizeof(Header)},
+                                   std::uint64_t{offsetof(Header, checksum)},
+                                   std::uint64_t{sizeof(SegmentWords<StdEnv>)},
+                                   std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
+                                   std::uint64_t{sizeof(RecordCell<StdEnv>)},
+                                   std::uint64_t{sizeof(Cells)},
+                                   std::uint64_t{offsetof(Cells, hint)},
+                                   std::uint64_t{offsetof(Cells, lanes)},
+                                   std::uint64_t{sizeof(void*)},
+                                   std::uint64_t{kMaxNameBytes},
+                                   std::uint64_t{kLanes},
+                                   std::uint64_t{kMaxProbes},
+                                   std::uint64_t{kHintEvery},
+                                   std::uint64_t{ring_capacity(1)},
+                                   std::uint64_t{ring_capacity(1'000)},
+                                   std::uint64_t{StdWidths::lap},
+                                   std::uint64_t{StdWidths::slot_generation},
+                                   std::uint64_t{StdWidths::generation},
+                                   std::uint64_t{StdWidths::version},
+                                   ControlWord<StdWidths>::make(CircuitState::half_open, 5, 6, 7).bits,
+                                   Slot<StdWidths>::make(5, 6, true, true, 7).bits,
+                                   OwnerWord::make(5, 6, 7).handed_over().bits,
+                                   RejectedWord<StdWidths>::make(5, 6).bits,
+                                   ArenaWord::make(5, 6).bits,
+                                   RingWord::request(kMinRing).assigned_at(5).bits}) {
     hash = (hash ^ part) * 0x0000'0100'0000'01b3;
   }
   return hash;
 }
 
-// ---- geometry and access ---------------------------------------------------------------------------------------------------
+// ---- geometry and access
+// ---------------------------------------------------------------------------------------------------
 
 /// The sizes and offsets of one segment: computed at creation, at attach compared with what the header claims.
 struct Geometry {
@@ -250,15 +281,16 @@ struct Geometry {
   return g;
 }
 
-/// The parts of a mapped segment. Every accessor checks its index against the geometry that was validated at attach (never
-/// against what stands in the segment now) and answers null beyond it.
+/// The parts of a mapped segment. Every accessor checks its index against the geometry that was validated at attach
+/// (never against what stands in the segment now) and answers null beyond it.
 template <class Env>
 class SegmentView {
  public:
   using Word = typename Env::Word;
 
   SegmentView() = default;
-  SegmentView(void* base, const Geometry& geometry) noexcept : base_(static_cast<std::byte*>(base)), geometry_(geometry) {}
+  SegmentView(void* base, const Geometry& geometry) noexcept
+      : base_(static_cast<std::byte*>(base)), geometry_(geometry) {}
 
   /// The same bytes in another environment, e.g. one whose steps a test counts.
   template <class Other>
@@ -270,7 +302,8 @@ class SegmentView {
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
   [[nodiscard]] SegmentWords<Env>& words() const noexcept { return *at<SegmentWords<Env>>(kSegmentWordsOffset); }
   [[nodiscard]] ParticipantEntry<Env>* participant(std::uint32_t number) const noexcept {
-    return number < geometry_.participants ? at<ParticipantEntry<Env>>(geometry_.participants_offset) + number : nullptr;
+    return number < geometry_.participants ? at<ParticipantEntry<Env>>(geometry_.participants_offset) + number
+                                           : nullptr;
   }
   [[nodiscard]] Word& index_slot(std::uint64_t hash) const noexcept {
     return *(at<Word>(geometry_.index_offset) + (hash & (geometry_.index_slots - 1)));
@@ -279,7 +312,8 @@ class SegmentView {
     return index < geometry_.breakers ? at<BreakerCells<Env>>(geometry_.breakers_offset) + index : nullptr;
   }
   [[nodiscard]] RecordCell<Env>* record(std::uint32_t index) const noexcept {
-    return index != kNoRecord && index < geometry_.records ? at<RecordCell<Env>>(geometry_.records_offset) + index : nullptr;
+    return index != kNoRecord && index < geometry_.records ? at<RecordCell<Env>>(geometry_.records_offset) + index
+                                                           : nullptr;
   }
   /// Null unless the whole piece lies within the arena.
   [[nodiscard]] Word* ring(RingWord ring) const noexcept {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What one process is in one segment: its number, the ownerships it hands out, the spare records it keeps. Process-local memory;
-// safe from any thread. A forked child is somebody else: `current` says so and `renew` makes it so.
+// What one process is in one segment: its number, the ownerships it hands out, the spare records it keeps.
+// Process-local memory; safe from any thread. A forked child is somebody else: `current` says so and `renew` makes it
+// so.
 #pragma once
 
 #include <atomic>
@@ -16,8 +17,8 @@ class Presence {
   /// The number of a process that cannot be given one of its own: nobody ever proves it dead.
   static constexpr std::uint16_t kUnproven = 0xFFFF;
 
-  /// How the process proves itself and asks about others. Both may make system calls; neither is called by admit or record
-  /// unless this process has just been forked or what a dead process held has to be taken back.
+  /// How the process proves itself and asks about others. Both may make system calls; neither is called by admit or
+  /// record unless this process has just been forked or what a dead process held has to be taken back.
   struct Kernel {
     virtual ~Kernel() = default;
     /// Gets this process (a forked child) a number of its own. False: not now.
@@ -29,10 +30,12 @@ class Presence {
   explicit Presence(Kernel& kernel) noexcept : kernel_(&kernel) {}
   Presence(const Presence&) = delete;
   Presence& operator=(const Presence&) = delete;
+  ~Presence() = default;
 
   /// Called at attach and by `Kernel::renew`, by one thread: from now on this process is `number`.
   void become(std::uint16_t number, std::uint32_t incarnation) noexcept {
-    for (auto& spare : spares_) spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
+    for (auto& spare : spares_)
+      spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
     set_record_cursor(0);
     identity_.store(OwnerWord::make(number, incarnation, 0).bits, std::memory_order_relaxed);
     // From a place of its own, so that processes that start together do not fight over the same records.
@@ -62,7 +65,8 @@ class Presence {
 
   /// Whether an owner word is an ownership of this process's.
   [[nodiscard]] bool owns(OwnerWord owner) const noexcept {
-    return !owner.free() && !owner.published() && owner.participant() == number() && owner.incarnation() == incarnation();
+    return !owner.free() && !owner.published() && owner.participant() == number() &&
+           owner.incarnation() == incarnation();
   }
 
   /// A new ownership: no two of one process are the same value (until 2^23 later).
@@ -89,13 +93,14 @@ class Presence {
     for (auto& spare : spares_) {
       std::uint32_t none = 0;
       // sync: spare (release)
-      if (spare.compare_exchange_strong(none, record, std::memory_order_release, std::memory_order_relaxed)) return true;
+      if (spare.compare_exchange_strong(none, record, std::memory_order_release, std::memory_order_relaxed))
+        return true;
     }
     return false;
   }
 
-  /// Where this process looks for a free record next: behind the one it found last, else at a place of its own, so that those
-  /// who look at one time do not fight over the same ones. Relaxed: it only saves scanning.
+  /// Where this process looks for a free record next: behind the one it found last, else at a place of its own, so that
+  /// those who look at one time do not fight over the same ones. Relaxed: it only saves scanning.
   [[nodiscard]] std::uint32_t record_cursor() const noexcept {
     const std::uint32_t cursor = record_cursor_.load(std::memory_order_relaxed);
     return cursor != 0 ? cursor : number() * 2U;
@@ -103,7 +108,9 @@ class Presence {
   void set_record_cursor(std::uint32_t cursor) noexcept { record_cursor_.store(cursor, std::memory_order_relaxed); }
 
   /// Where this process looks for a free record next: rotates, so that a claim does not walk over all that are taken.
-  [[nodiscard]] std::uint32_t next_record() const noexcept { return next_record_.load(std::memory_order_relaxed); }  // relaxed: any will do
+  [[nodiscard]] std::uint32_t next_record() const noexcept {
+    return next_record_.load(std::memory_order_relaxed);
+  }  // relaxed: any will do
   void set_next_record(std::uint32_t index) noexcept { next_record_.store(index, std::memory_order_relaxed); }
 
   /// Where this process's counters go.

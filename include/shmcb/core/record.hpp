@@ -22,30 +22,34 @@ struct Record {
 
 /// Words of a record, by meaning. Policies, growing cooldowns and modes will use the reserved ones.
 namespace word {
-// What turns a call away in Open:
-inline constexpr std::size_t opened_at = 0;  // +1; 0: never
-inline constexpr std::size_t counts = 1;  // {probe successes 63..32, probes out 31..24, generation of the rejected reset 23..0}
-inline constexpr std::size_t cooldown = 2;
-inline constexpr std::size_t opening_end = 3;
-// The rest of the state:
-inline constexpr std::size_t lease_at = 3;
-inline constexpr std::size_t window_begin = 4;
-inline constexpr std::size_t window_end = 5;
-inline constexpr std::size_t window_generation = 6;
-inline constexpr std::size_t probe_base = 7;      // what the 32-bit probe words are relative to
-inline constexpr std::size_t reserved_state = 8;  // 8 and 9
-inline constexpr std::size_t state_end = 10;
-// The rest of the settings:
-inline constexpr std::size_t ratio = 10;  // {failures 63..32, window 31..0}
-inline constexpr std::size_t within = 11;
-inline constexpr std::size_t probe_timeout = 12;
-inline constexpr std::size_t probing = 13;  // {success threshold 63..32, probe limit 31..0}
-inline constexpr std::size_t revision = 14;
-inline constexpr std::size_t reserved_settings = 15;  // 15 to 21
-inline constexpr std::size_t probe_ids = 22;          // two of 32 bits a word
-inline constexpr std::size_t probe_owners = 38;       // four of 16 bits a word
-inline constexpr std::size_t end = 46;
-static_assert(end == kRecordWords && probe_owners - probe_ids == kMaxProbes / 2 && end - probe_owners == kMaxProbes / 4);
+enum Index : std::size_t {
+  // What turns a call away in Open:
+  opened_at = 0,  // +1; 0: never
+  // {probe successes 63..32, probes out 31..24, generation of the rejected reset 23..0}
+  counts = 1,
+  cooldown = 2,
+  opening_end = 3,
+  // The rest of the state:
+  lease_at = 3,
+  window_begin = 4,
+  window_end = 5,
+  window_generation = 6,
+  probe_base = 7,      // what the 32-bit probe words are relative to
+  reserved_state = 8,  // 8 and 9
+  state_end = 10,
+  // The rest of the settings:
+  ratio = 10,  // {failures 63..32, window 31..0}
+  within = 11,
+  probe_timeout = 12,
+  probing = 13,  // {success threshold 63..32, probe limit 31..0}
+  revision = 14,
+  reserved_settings = 15,  // 15 to 21
+  probe_ids = 22,          // two of 32 bits a word
+  probe_owners = 38,       // four of 16 bits a word
+  end = 46,
+};
+static_assert(end == kRecordWords && probe_owners - probe_ids == kMaxProbes / 2 &&
+              end - probe_owners == kMaxProbes / 4);
 }  // namespace word
 
 using RecordWords = std::array<std::uint64_t, kRecordWords>;
@@ -56,7 +60,8 @@ using RecordWords = std::array<std::uint64_t, kRecordWords>;
   const Settings& s = record.settings;
   words[word::opened_at] = static_cast<std::uint64_t>(b.opened_at + 1);
   words[word::lease_at] = static_cast<std::uint64_t>(b.lease_at);
-  words[word::counts] = (std::uint64_t{b.probe_successes} << 32U) | (std::uint64_t{b.probes.count} << 24U) | record.rejected_generation;
+  words[word::counts] =
+      (std::uint64_t{b.probe_successes} << 32U) | (std::uint64_t{b.probes.count} << 24U) | record.rejected_generation;
   words[word::window_begin] = record.window_begin;
   words[word::window_end] = record.window_end;
   words[word::window_generation] = record.window_generation;
@@ -66,8 +71,8 @@ using RecordWords = std::array<std::uint64_t, kRecordWords>;
   words[word::probe_timeout] = static_cast<std::uint64_t>(s.probe_timeout_ms);
   words[word::probing] = (std::uint64_t{s.success_threshold} << 32U) | s.probe_limit;
   words[word::revision] = s.revision;
-  // Identities lie close together (2^31 changes would have to lie between two probes that are out), so each is kept as its
-  // distance from the first.
+  // Identities lie close together (2^31 changes would have to lie between two probes that are out), so each is kept as
+  // its distance from the first.
   const std::uint64_t base = b.probes.count > 0 ? b.probes.id[0] : 0;
   words[word::probe_base] = base;
   for (std::uint32_t i = 0; i < b.probes.count; ++i) {
@@ -87,8 +92,8 @@ using RecordWords = std::array<std::uint64_t, kRecordWords>;
   s.probe_limit = static_cast<std::uint32_t>(words[word::probing] & low_bits(32));
   s.revision = words[word::revision];
   constexpr auto duration = [](std::int64_t ms) { return ms >= 1 && ms <= kMaxDurationMs; };
-  return s.failures >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) && duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 &&
-         s.probe_limit <= kMaxProbes;
+  return s.failures >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) &&
+         duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 && s.probe_limit <= kMaxProbes;
 }
 
 constexpr std::uint64_t kMaxTick = low_bits(48);
@@ -100,8 +105,8 @@ constexpr std::uint64_t kMaxTick = low_bits(48);
   record.breaker.probes.count = static_cast<std::uint32_t>((words[word::counts] >> 24U) & 0xFFU);
   record.rejected_generation = words[word::counts] & low_bits(24);
   record.settings.cooldown_ms = static_cast<std::int64_t>(words[word::cooldown]);
-  return words[word::opened_at] <= kMaxTick && record.breaker.probes.count <= kMaxProbes && record.settings.cooldown_ms >= 1 &&
-         record.settings.cooldown_ms <= kMaxDurationMs;
+  return words[word::opened_at] <= kMaxTick && record.breaker.probes.count <= kMaxProbes &&
+         record.settings.cooldown_ms >= 1 && record.settings.cooldown_ms <= kMaxDurationMs;
 }
 
 /// The words from there to state_end; false: corrupt.

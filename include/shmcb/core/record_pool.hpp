@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The pool of records that all breakers of a segment share, and the one way to change a breaker: fill a free record completely,
-// publish it by ONE compare-and-swap of the control word, take over the record that was swapped out as the next spare.
-// A process that dies anywhere in here leaves at most one record behind, which the next one in need takes back.
+// The pool of records that all breakers of a segment share, and the one way to change a breaker: fill a free record
+// completely, publish it by ONE compare-and-swap of the control word, take over the record that was swapped out as the
+// next spare. A process that dies anywhere in here leaves at most one record behind, which the next one in need takes
+// back.
 #pragma once
 
 #include <cstdint>
@@ -51,24 +52,26 @@ class RecordPool {
     // One without an entry keeps no spare: those would be the last that others beyond the table can get.
     if (in_table && presence_->keep_spare(index)) return;
     auto& owner = view_->record(index)->owner;
-    const OwnerWord mine{Env::load(owner, Env::relaxed)};                         // relaxed: our own word
+    const OwnerWord mine{Env::load(owner, Env::relaxed)};                    // relaxed: our own word
     if (presence_->owns(mine)) Env::cas(owner, mine.bits, 0, Env::acq_rel);  // sync: record-owner
   }
 
   /// Writes `record` into the record that this process owns, for `breaker`.
   void fill(std::uint32_t index, std::uint32_t breaker, const Record& record) noexcept {
     RecordCell<Env>& cell = *view_->record(index);
-    // sync: record-words: release, so that whoever copies one of these words also sees the control word moved on from the
-    // last time this record was in use, and so drops its copy (relaxed stores were seen to let torn copies through)
+    // sync: record-words: release, so that whoever copies one of these words also sees the control word moved on from
+    // the last time this record was in use, and so drops its copy (relaxed stores were seen to let torn copies through)
     Env::store(cell.breaker, breaker, Env::release);
     const RecordWords words = encode(record);
-    for (std::size_t i = 0; i < kRecordWords; ++i) Env::store(cell.words[i], words[i], Env::release);
+    for (std::size_t i = 0; i < kRecordWords; ++i)
+      Env::store(cell.words[i], words[i], Env::release);
   }
 
   /// Copies the words before `last` of a record. Consistent if the control word is unchanged afterwards.
   void copy(std::uint32_t index, RecordWords& words, std::size_t last) const noexcept {
     const RecordCell<Env>& cell = *view_->record(index);
-    for (std::size_t i = 0; i < last; ++i) words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words
+    for (std::size_t i = 0; i < last; ++i)
+      words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words
   }
 
   /// Swaps the control word from `current` to `state` with `record`; false: it had changed, or `error` is set.
@@ -81,21 +84,24 @@ class RecordPool {
     const OwnerWord mine{Env::load(new_owner, Env::relaxed)};  // relaxed: our own word, until the swap
     if (!presence_->owns(mine)) return false;                  // this process looked dead, and somebody took it back
     auto& old_owner = view_->record(current.record())->owner;
-    // relaxed: the control word was loaded with acquire. Read BEFORE the swap: afterwards somebody may have taken the record.
+    // relaxed: the control word was loaded with acquire. Read BEFORE the swap: afterwards somebody may have taken the
+    // record.
     const OwnerWord old{Env::load(old_owner, Env::relaxed)};
-    // sync: control: release makes the filled record visible with the word; acquire so that what this process does next to the
-    // record that it took over comes after the swap
+    // sync: control: release makes the filled record visible with the word; acquire so that what this process does next
+    // to the record that it took over comes after the swap
     if (!Env::cas(control, current.bits, current.next(state, transition, index).bits, Env::acq_rel)) {
       release(index);
       return false;
     }
     hand_over(new_owner, mine);
-    if (Env::cas(old_owner, old.bits, presence_->own().bits, Env::acq_rel)) release(current.record());  // sync: record-owner
+    if (Env::cas(old_owner, old.bits, presence_->own().bits, Env::acq_rel))
+      release(current.record());  // sync: record-owner
     return true;
   }
 
-  /// Marks what this process has just published as the breaker's: when it is swapped out and whoever did so dies, anyone may take
-  /// it back, however long this process lives. `mine` was read before the publication: the word may be another's by now.
+  /// Marks what this process has just published as the breaker's: when it is swapped out and whoever did so dies,
+  /// anyone may take it back, however long this process lives. `mine` was read before the publication: the word may be
+  /// another's by now.
   static void hand_over(typename Env::Word& owner, OwnerWord mine) noexcept {
     Env::cas(owner, mine.bits, mine.handed_over().bits, Env::acq_rel);  // sync: record-owner
   }
@@ -113,8 +119,8 @@ class RecordPool {
       case Claim::free:
         if (!owner.free()) return false;
         break;
-      // In this order: nobody can publish it any more, THEN it is not the current one. (The other way round its owner could have
-      // published it in between.)
+      // In this order: nobody can publish it any more, THEN it is not the current one. (The other way round its owner
+      // could have published it in between.)
       case Claim::handed_over:
         if (!owner.published() || current(cell, index)) return false;
         break;
@@ -127,7 +133,8 @@ class RecordPool {
 
   /// Whether the breaker that the record names names it.
   [[nodiscard]] bool current(const RecordCell<Env>& cell, std::uint32_t index) const noexcept {
-    const auto* breaker = view_->breaker(static_cast<std::uint32_t>(Env::load(cell.breaker, Env::acquire)));  // sync: record-words
+    const auto* breaker =
+        view_->breaker(static_cast<std::uint32_t>(Env::load(cell.breaker, Env::acquire)));  // sync: record-words
     // A breaker that does not exist: filled by nobody yet, or corrupt; either way nothing names this record.
     return breaker != nullptr && Control{Env::load(breaker->control, Env::acquire)}.record() == index;  // sync: control
   }

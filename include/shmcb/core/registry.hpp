@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The registry: name to breaker. A new breaker is prepared completely in private and published by ONE compare-and-swap in the
-// index; a process killed before that leaves a place and a record that the next one in need takes back, never a name.
-// Entries of the index are never removed, so a probe sequence ends at the first empty slot.
+// The registry: name to breaker. A new breaker is prepared completely in private and published by ONE compare-and-swap
+// in the index; a process killed before that leaves a place and a record that the next one in need takes back, never a
+// name. Entries of the index are never removed, so a probe sequence ends at the first empty slot.
 #pragma once
 
 #include <sched.h>
@@ -24,7 +24,9 @@ struct IndexWord {
   }
   [[nodiscard]] constexpr bool empty() const noexcept { return bits == 0; }
   [[nodiscard]] constexpr bool same_tag(std::uint64_t hash) const noexcept { return ((bits ^ hash) >> 24U) == 0; }
-  [[nodiscard]] constexpr std::uint32_t breaker() const noexcept { return static_cast<std::uint32_t>((bits & low_bits(24)) - 1); }
+  [[nodiscard]] constexpr std::uint32_t breaker() const noexcept {
+    return static_cast<std::uint32_t>((bits & low_bits(24)) - 1);
+  }
 };
 
 struct HashName {
@@ -49,8 +51,10 @@ class Registry {
     return handle(found.breaker, breaker);
   }
 
-  /// Finds the breaker `name` or registers it with `settings`; `created` tells which. Requires a checked name and settings.
-  [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, BreakerCell<Env>& breaker, bool& created) noexcept {
+  /// Finds the breaker `name` or registers it with `settings`; `created` tells which. Requires a checked name and
+  /// settings.
+  [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, BreakerCell<Env>& breaker,
+                                 bool& created) noexcept {
     created = false;
     const std::uint64_t hash = Hash{}(name);
     Work work;
@@ -61,8 +65,13 @@ class Registry {
       Prepared prepared;
       const Errc error = prepare(name, hash, settings, prepared, work);
       if (error == Errc::ok) return publish(name, hash, prepared, breaker, created, work);
-      // Who holds the last place may be registering this very name: many processes start at once.
-      if (error != Errc::registry_full || attempt == kPatience || !let_finish(prepared)) return error;
+      if (error != Errc::registry_full && error != Errc::ring_full) return error;
+      // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to: many
+      // processes start at once.
+      if (attempt == kPatience || !let_finish(prepared)) {
+        const Found again = look_up(name, hash, work);
+        return again.error == Errc::ok && again.empty_slot == nullptr ? handle(again.breaker, breaker) : error;
+      }
     }
   }
 
@@ -70,7 +79,8 @@ class Registry {
   [[nodiscard]] bool published(std::uint32_t index) const noexcept {
     const auto* cells = view_->breaker(index);
     Work work;
-    return cells != nullptr && (OwnerWord{Env::load(cells->owner, Env::acquire)}.published() || in_index(index, *cells, work));  // sync: place-owner
+    return cells != nullptr && (OwnerWord{Env::load(cells->owner, Env::acquire)}.published() ||
+                                in_index(index, *cells, work));  // sync: place-owner
   }
 
   /// The handle of a place that is known to be published; corrupt where its ring or name make no sense.
@@ -130,11 +140,12 @@ class Registry {
   }
 
   /// Gives what was prepared its name by one swap, unless somebody else has registered it meanwhile.
-  [[nodiscard]] Errc publish(std::string_view name, std::uint64_t hash, const Prepared& prepared, BreakerCell<Env>& breaker,
-                             bool& created, Work& work) noexcept {
+  [[nodiscard]] Errc publish(std::string_view name, std::uint64_t hash, const Prepared& prepared,
+                             BreakerCell<Env>& breaker, bool& created, Work& work) noexcept {
     Found found = look_up(name, hash, work);
     while (found.error == Errc::ok && found.empty_slot != nullptr) {
-      // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here: look again.
+      // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here:
+      // look again.
       if (Env::cas(*found.empty_slot, 0, IndexWord::make(hash, prepared.breaker).bits, Env::acq_rel)) {
         hand_over(prepared);
         created = true;
@@ -176,7 +187,8 @@ class Registry {
       Env::store(cells.name[i], word, Env::relaxed);
     }
     Env::store(cells.hint, capacity, Env::relaxed);
-    Env::store(cells.control, ControlWord<typename Env::Widths>::make(CircuitState::closed, prepared.record, 0, 0).bits, Env::release);  // sync: control
+    Env::store(cells.control, ControlWord<typename Env::Widths>::make(CircuitState::closed, prepared.record, 0, 0).bits,
+               Env::release);  // sync: control
     return Errc::ok;
   }
 
@@ -188,7 +200,8 @@ class Registry {
   /// Somebody else registered the name first.
   void abandon(const Prepared& prepared) noexcept {
     auto& cells = *view_->breaker(prepared.breaker);
-    Env::store(cells.control, 0, Env::release);  // sync: control: names no record, so the record is nobody's but ours again
+    Env::store(cells.control, 0,
+               Env::release);  // sync: control: names no record, so the record is nobody's but ours again
     RecordPool<Env>(*view_, *presence_).release(prepared.record);
     give_up(cells, prepared.place);
   }
@@ -197,9 +210,11 @@ class Registry {
     Env::cas(cells.owner, mine.bits, 0, Env::acq_rel);  // sync: place-owner
   }
 
-  // ---- places --------------------------------------------------------------------------------------------------------------
+  // ---- places
+  // --------------------------------------------------------------------------------------------------------------
 
-  /// Takes a place with a ring of at least `capacity` slots: a fresh one, else one that was given up or whose taker is dead.
+  /// Takes a place with a ring of at least `capacity` slots: a fresh one, else one that was given up or whose taker is
+  /// dead.
   [[nodiscard]] Errc claim_place(std::uint32_t capacity, Prepared& prepared, Work& work) noexcept {
     const std::uint32_t places = view_->geometry().breakers;
     Errc error = Errc::registry_full;
@@ -239,26 +254,32 @@ class Registry {
     }
     if (!has_room(cells, capacity)) return Errc::ring_full;  // before anything is written
     prepared.place = presence_->own();
-    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) return Errc::registry_full;  // sync: place-owner
+    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) {  // sync: place-owner
+      prepared.busy_breaker = index;
+      prepared.busy_place = {Env::load(cells.owner, Env::relaxed)};  // relaxed: only to be waited for
+      return Errc::registry_full;
+    }
     Env::store(cells.control, 0, Env::release);  // sync: control: a dead taker's record is named no longer
     const Errc ring = take_ring(index, cells, capacity);
     if (ring != Errc::ok) give_up(cells, prepared.place);
     return ring;
   }
 
-  /// Waits a little for whoever is preparing the last place: it may give it back, or register the very name that is wanted here. False:
-  /// there is nobody, or it takes too long (it may be stopped).
+  /// Waits a little for whoever is preparing the last place: it may give it back, or register the very name that is
+  /// wanted here. False: there is nobody, or it takes too long (it may be stopped).
   [[nodiscard]] bool let_finish(const Prepared& prepared) const noexcept {
     if (prepared.busy_place.free()) return false;
     const auto& owner = view_->breaker(prepared.busy_breaker)->owner;
     for (int i = 0; i < kYields; ++i) {
-      if (Env::load(owner, Env::relaxed) != prepared.busy_place.bits) return true;  // relaxed: looked at again if it changed
+      if (Env::load(owner, Env::relaxed) != prepared.busy_place.bits)
+        return true;  // relaxed: looked at again if it changed
       ::sched_yield();
     }
     return false;
   }
 
-  /// Whether the index names this place: then it is published, whatever its owner word says. Also when that cannot be found out.
+  /// Whether the index names this place: then it is published, whatever its owner word says. Also when that cannot be
+  /// found out.
   [[nodiscard]] bool in_index(std::uint32_t index, const BreakerCells<Env>& cells, Work& work) const noexcept {
     const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);  // relaxed: read after an acquired owner word
     for (std::uint64_t n = 0; n < view_->geometry().index_slots && work.charge(); ++n) {
@@ -269,7 +290,8 @@ class Registry {
     return true;
   }
 
-  // ---- the arena -------------------------------------------------------------------------------------------------------------
+  // ---- the arena
+  // -------------------------------------------------------------------------------------------------------------
 
   /// Whether a place has a large enough piece, or the arena can give it one as things stand.
   [[nodiscard]] bool has_room(const BreakerCells<Env>& cells, std::uint32_t capacity) const noexcept {
@@ -310,12 +332,14 @@ class Registry {
     if (wanted.assigned()) return Errc::ok;
     if (!wanted.valid() || wanted.units() > arena.units()) return Errc::corrupt;
     // A lost swap means that another has done it.
-    Env::cas(cells->ring, wanted.bits, wanted.assigned_at(arena.units() - wanted.units()).bits, Env::acq_rel);  // sync: arena
+    Env::cas(cells->ring, wanted.bits, wanted.assigned_at(arena.units() - wanted.units()).bits,
+             Env::acq_rel);  // sync: arena
     return Errc::ok;
   }
 
-  static constexpr int kPatience = 16;   // arbitrary: how many others may take the last place and give it back
-  static constexpr int kYields = 2'000;  // arbitrary: preparing takes microseconds; who is stopped in it must not hold up the others
+  static constexpr int kPatience = 16;  // arbitrary: how many others may take the last place and give it back
+  static constexpr int kYields =
+      2'000;  // arbitrary: preparing takes microseconds; who is stopped in it must not hold up the others
 
   const SegmentView<Env>* view_;
   Presence* presence_;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The sliding window: a ring of slots, appended by compare-and-swap ON the slot at the first one not yet written in this lap.
-// The swap is the moment the outcome exists; positions have no gaps, generations and times never decrease along it.
-// Nothing is ever cleared: a slot carries its lap and the generation of its period, and what does not match does not count.
+// The sliding window: a ring of slots, appended by compare-and-swap ON the slot at the first one not yet written in
+// this lap. The swap is the moment the outcome exists; positions have no gaps, generations and times never decrease
+// along it. Nothing is ever cleared: a slot carries its lap and the generation of its period, and what does not match
+// does not count.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,9 @@
 
 namespace shmcb::core {
 
-/// What one operation may spend before it gives up with Errc::corrupt. A round lost is another process's progress, so only words that
-/// no correct process wrote use this up (arbitrary, far above what contention can cost; tens of milliseconds).
+/// What one operation may spend before it gives up with Errc::corrupt. A round lost is another process's progress, so
+/// only words that no correct process wrote use this up (arbitrary, far above what contention can cost; tens of
+/// milliseconds).
 class Work {
  public:
   explicit constexpr Work(std::uint32_t budget = 1U << 23U) noexcept : left_(budget) {}
@@ -28,9 +30,9 @@ class Work {
   std::uint64_t left_;
 };
 
-/// Where a handle begins to look for the tail: the position after its own newest entry, so process-local and of any age. An old
-/// one is noticed and costs a look at the hint. On a line of its own, because every record writes it and every admit reads the
-/// handle beside it.
+/// Where a handle begins to look for the tail: the position after its own newest entry, so process-local and of any
+/// age. An old one is noticed and costs a look at the hint. On a line of its own, because every record writes it and
+/// every admit reads the handle beside it.
 class alignas(kLine) SearchStart {
  public:
   SearchStart() = default;
@@ -63,15 +65,17 @@ class Ring {
 
   [[nodiscard]] std::uint64_t capacity() const noexcept { return std::uint64_t{1} << log2_; }
   [[nodiscard]] bool fits(std::uint32_t window) const noexcept { return ring_capacity(window) <= capacity(); }
-  [[nodiscard]] Bits lap_of(Position position) const noexcept { return (position >> log2_) & low_bits(Env::Widths::lap); }
+  [[nodiscard]] Bits lap_of(Position position) const noexcept {
+    return (position >> log2_) & low_bits(Env::Widths::lap);
+  }
   /// The lap tag comes round here: an entry must differ in its time from the one that stood here with the same tag.
   [[nodiscard]] bool lap_tag_wraps(Position position) const noexcept {
     return (position & low_bits(log2_ + Env::Widths::lap)) == 0;
   }
   [[nodiscard]] Word& slot(Position position) const noexcept { return slots_[position & low_bits(log2_)]; }
 
-  /// The entry at a position; it is another's if its lap is not that position's. Relaxed where an entry behind it was loaded with
-  /// acquire: every swap released what its appender had seen, back to the beginning (sync: ring).
+  /// The entry at a position; it is another's if its lap is not that position's. Relaxed where an entry behind it was
+  /// loaded with acquire: every swap released what its appender had seen, back to the beginning (sync: ring).
   [[nodiscard]] Entry at(Position position) const noexcept { return {Env::load(slot(position), Env::relaxed)}; }
   [[nodiscard]] bool holds(Position position, Entry entry) const noexcept { return entry.lap() == lap_of(position); }
 
@@ -81,7 +85,8 @@ class Ring {
   /// Whether `position` can be the tail, judged by the hint now: told apart from the same place any number of laps ago.
   [[nodiscard]] bool near_hint(Position position) const noexcept { return position - hint() <= kHintEvery; }
 
-  /// Whether others have passed `position` meanwhile, but by less than a lap: what was counted before it is still there.
+  /// Whether others have passed `position` meanwhile, but by less than a lap: what was counted before it is still
+  /// there.
   [[nodiscard]] bool passed(Position position) const noexcept { return hint() - position < capacity(); }
 
   /// What stands at the tail: the free slot, and the entry before it.
@@ -99,7 +104,8 @@ class Ring {
       const Entry entry{Env::load(slot(position), Env::acquire)};
       if (holds(position, entry)) continue;
       if (!holds(position - capacity(), entry)) return false;  // `from` is laps old
-      // sync: ring (acquire): the entry before ours and all that its appender saw, above all the control word of its period
+      // sync: ring (acquire): the entry before ours and all that its appender saw, above all the control word of its
+      // period
       const Entry previous{Env::load(slot(position - 1), Env::acquire)};
       if (!holds(position - 1, previous)) return false;
       tail = {position, entry, previous};
@@ -109,7 +115,9 @@ class Ring {
   }
 
   /// The same from the hint, and sure that it is the tail and not the same place some laps ago.
-  [[nodiscard]] bool locate_tail(Tail& tail) const noexcept { return find_tail(hint(), tail) && near_hint(tail.position); }
+  [[nodiscard]] bool locate_tail(Tail& tail) const noexcept {
+    return find_tail(hint(), tail) && near_hint(tail.position);
+  }
 
   /// Before the slot at `position` may be swapped in: raises the hint where it is due. False: look again from the hint.
   [[nodiscard]] bool raise_hint(Position position) const noexcept {
@@ -125,13 +133,15 @@ class Ring {
     return Env::cas(slot(tail.position), tail.free.bits, entry.bits, Env::release);  // sync: ring
   }
 
-  /// The tail, for whoever begins a new Closed period: the free slot there gets another value, so that every straggler of an older
-  /// period that had read it loses its swap and must look at the control word again. False: no progress (corrupt).
+  /// The tail, for whoever begins a new Closed period: the free slot there gets another value, so that every straggler
+  /// of an older period that had read it loses its swap and must look at the control word again. False: no progress
+  /// (corrupt).
   [[nodiscard]] bool touch_tail(Work& work, Position& position) const noexcept {
     while (work.charge()) {
       Tail tail;
       if (!locate_tail(tail)) continue;
-      if (!Env::cas(slot(tail.position), tail.free.bits, tail.free.touched().bits, Env::release)) continue;  // sync: ring
+      if (!Env::cas(slot(tail.position), tail.free.bits, tail.free.touched().bits, Env::release))
+        continue;  // sync: ring
       position = tail.position;
       return true;
     }
@@ -144,8 +154,8 @@ class Ring {
   Word* hint_ = nullptr;
 };
 
-/// Failures among the entries of one Closed period that end at a position; carried forward over the entries that others append
-/// meanwhile, so that a long count does not starve behind a stream of successes.
+/// Failures among the entries of one Closed period that end at a position; carried forward over the entries that others
+/// append meanwhile, so that a long count does not starve behind a stream of successes.
 template <class Env>
 class FailureCount {
  public:
@@ -154,10 +164,12 @@ class FailureCount {
 
   FailureCount() = default;
   /// `at_most`: entries that fit into the window. `begin`: nothing before it counts.
-  FailureCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms, Position begin) noexcept
+  FailureCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms,
+               Position begin) noexcept
       : ring_(ring), tag_(Entry::generation_tag(generation)), at_most_(at_most), within_ms_(within_ms), begin_(begin) {}
 
-  /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile, or the work is spent.
+  /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile, or the work is
+  /// spent.
   [[nodiscard]] bool count_before(Position end, Bits time_us, Work& work) noexcept {
     const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - within_ms_) * 1'000;
     const auto young = [oldest_us](Entry entry) { return static_cast<std::int64_t>(entry.time_us()) >= oldest_us; };

@@ -47,7 +47,8 @@ struct Probes {
   constexpr void clear() noexcept { count = 0; }
 };
 
-/// Everything about a breaker that changes rarely: all but the window, the rejections and the numbers of the configuration.
+/// Everything about a breaker that changes rarely: all but the window, the rejections and the numbers of the
+/// configuration.
 struct Breaker {
   CircuitState state = CircuitState::closed;
   Tick opened_at = kNever;
@@ -69,8 +70,8 @@ struct Effects {
   bool resets_rejected = false;  ///< `rejected` starts again from zero
 };
 
-/// An instant as this breaker counts it: clocks of processes differ a little, so one earlier than what has already been acted on
-/// counts as that one.
+/// An instant as this breaker counts it: clocks of processes differ a little, so one earlier than what has already been
+/// acted on counts as that one.
 [[nodiscard]] constexpr Tick not_before(const Breaker& breaker, Tick now) noexcept {
   now = std::max(now, breaker.opened_at);
   return breaker.state == CircuitState::half_open ? std::max(now, breaker.lease_at) : now;
@@ -81,7 +82,8 @@ struct Effects {
   return breaker.opened_at + settings.cooldown_ms;
 }
 
-/// The identities a probe gets, by whether its admission is a transition: storages name probes by the change that admits them.
+/// The identities a probe gets, by whether its admission is a transition: storages name probes by the change that
+/// admits them.
 struct ProbeIds {
   std::uint64_t on_transition = 0;
   std::uint64_t within_generation = 0;
@@ -202,7 +204,8 @@ struct RecordDecision {
           .resets_rejected = true};
 }
 
-/// Everything starts afresh in `to`, and all attempts in flight become void. Reports nothing where `to` was in effect already.
+/// Everything starts afresh in `to`, and all attempts in flight become void. Reports nothing where `to` was in effect
+/// already.
 [[nodiscard]] constexpr Effects force(Breaker& breaker, Tick now, CircuitState to) noexcept {
   now = not_before(breaker, now);
   const CircuitState from = breaker.state;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bit layout of the shared 64-bit words, as plain values. docs/segment-format.md draws them; the assertions hold them.
+// The bit layout of the shared 64-bit words, as plain values. docs/segment-format.md draws them; the assertions hold
+// them.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +11,13 @@ namespace shmcb::core {
 
 using Bits = std::uint64_t;
 
-[[nodiscard]] constexpr Bits low_bits(unsigned width) noexcept { return (Bits{1} << width) - 1; }
+[[nodiscard]] constexpr Bits low_bits(unsigned width) noexcept {
+  return (Bits{1} << width) - 1;
+}
 
-/// {state 63..62, mode 61..59, ramp 58, zero 57..56, record 55..36, generation 35..12, version 11..0}: all a Closed admit
-/// reads. The generation is raised by transitions and forced states, the version by every other swap; together they are one
-/// counter that never repeats a value while anyone remembers it.
+/// {state 63..62, mode 61..59, ramp 58, zero 57..56, record 55..36, generation 35..12, version 11..0}: all a Closed
+/// admit reads. The generation is raised by transitions and forced states, the version by every other swap; together
+/// they are one counter that never repeats a value while anyone remembers it.
 template <class Widths>
 struct ControlWord {
   Bits bits = 0;
@@ -49,13 +52,14 @@ struct ControlWord {
     return closed() && generation() == generation_of_period;
   }
 
-  /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by it.
+  /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by
+  /// it.
   [[nodiscard]] constexpr Bits change_id() const noexcept {
     return bits & low_bits(kGenerationShift + Widths::generation);
   }
 
-  /// The word after the next change. A version that overflows carries into the generation; in Closed it must not (it would void
-  /// the attempts in flight), which `version_exhausted` asks beforehand.
+  /// The word after the next change. A version that overflows carries into the generation; in Closed it must not (it
+  /// would void the attempts in flight), which `version_exhausted` asks beforehand.
   [[nodiscard]] constexpr ControlWord next(CircuitState state, bool transition, std::uint32_t record) const noexcept {
     const bool carry = transition || version() >= kMaxVersion;
     return make(state, record, generation() + (carry ? 1 : 0), carry ? 0 : version() + 1);
@@ -67,8 +71,8 @@ struct ControlWord {
   friend constexpr bool operator==(ControlWord, ControlWord) noexcept = default;
 };
 
-/// {trip 63, slow 62, failure 61, lap 60..52, generation tag 51..48, time 47..0}: one outcome in the ring. The time is in
-/// microseconds since the segment's epoch. Zeroed memory is lap 0, so positions start at the capacity.
+/// {trip 63, slow 62, failure 61, lap 60..52, generation tag 51..48, time 47..0}: one outcome in the ring. The time is
+/// in microseconds since the segment's epoch. Zeroed memory is lap 0, so positions start at the capacity.
 template <class Widths>
 struct Slot {
   Bits bits = 0;
@@ -98,8 +102,8 @@ struct Slot {
   [[nodiscard]] constexpr Slot touched() const noexcept { return {(bits & ~kMaxTime) | ((bits + 1) & kMaxTime)}; }
 };
 
-/// {participant 63..48, incarnation 47..24, published 23, sequence 22..0}: who may write a record or an unpublished breaker. Zero
-/// is free. Changed by compare-and-swap only; the sequence makes every ownership another value.
+/// {participant 63..48, incarnation 47..24, published 23, sequence 22..0}: who may write a record or an unpublished
+/// breaker. Zero is free. Changed by compare-and-swap only; the sequence makes every ownership another value.
 struct OwnerWord {
   Bits bits = 0;
 
@@ -119,7 +123,8 @@ struct OwnerWord {
   }
 };
 
-/// {generation of the last reset 63..40, count 39..0}: rejections, so that they reset with the outage without a step of their own.
+/// {generation of the last reset 63..40, count 39..0}: rejections, so that they reset with the outage without a step of
+/// their own.
 template <class Widths>
 struct RejectedWord {
   Bits bits = 0;
@@ -132,8 +137,8 @@ struct RejectedWord {
   [[nodiscard]] constexpr Bits reset_generation() const noexcept { return bits >> 40U; }
   [[nodiscard]] constexpr Bits count() const noexcept { return bits & kMaxCount; }
 
-  /// Whether this word counts for a later outage than the one that began at `generation`: serial-number arithmetic (RFC 1982). A
-  /// word that never counted is of no outage.
+  /// Whether this word counts for a later outage than the one that began at `generation`: serial-number arithmetic (RFC
+  /// 1982). A word that never counted is of no outage.
   [[nodiscard]] constexpr bool later_than(Bits generation) const noexcept {
     const Bits ahead = (reset_generation() - generation) & low_bits(Widths::generation);
     return count() != 0 && ahead != 0 && ahead < (Bits{1} << (Widths::generation - 1));
