@@ -134,19 +134,35 @@ TEST(KilledRegistration, InAFullSegmentLeavesNothing) {
            .full = 10 + static_cast<int>(Errc::registry_full)});
 }
 
+/// How many accesses the registration of a new name makes in an empty segment. The publication is among the last few.
+std::uint64_t accesses_of_a_registration() {
+  const SharedArea<std::uint64_t> steps;
+  const TestSegment test = make_segment();
+  EXPECT_EQ(register_in_child(test, "lost", KillStep::kNever, *steps).wait(), exited(0));
+  return *steps;
+}
+
 TEST(KilledRegistration, OnAPlaceOfTheDeadLeavesItToTheNext) {
-  // Dead at the claim of a place, within the taking of its ring, filling its record, before the publication, after it.
-  for (const std::uint64_t death : std::vector<std::uint64_t>{4, 6, 8, 10, 12, 14, 40, 70}) {
+  // Dead at the claim of a place and within the taking of its ring; filling its record; before the publication.
+  std::vector<std::uint64_t> deaths{40, accesses_of_a_registration() - 8};
+  for (std::uint64_t death = 3; death <= 18; ++death)
+    deaths.push_back(death);
+  for (const std::uint64_t death : deaths) {
     explore({.what = "register on the place of one who died at access " + std::to_string(death),
              .names = {"a", "b"},
              .deaths = {death}});
+    if (HasFailure()) break;
   }
 }
 
-TEST(KilledRegistration, BesideOneWhoDiedBetweenPublishingAndSayingSoTakesAnotherPlace) {
-  for (const std::uint64_t death : std::vector<std::uint64_t>{71, 72, 73, 74}) {
+TEST(KilledRegistration, BesideOneWhoDiedAboutThePublicationTakesAnotherPlace) {
+  const std::uint64_t accesses = accesses_of_a_registration();
+  for (std::uint64_t death = accesses - 4; death <= accesses; ++death) {
     explore(
-        {.what = "register beside one who died at access " + std::to_string(death), .names = {"a"}, .deaths = {death}});
+        {.what = "register beside one who died at access " + std::to_string(death) + " of " + std::to_string(accesses),
+         .names = {"a"},
+         .deaths = {death}});
+    if (HasFailure()) break;
   }
 }
 

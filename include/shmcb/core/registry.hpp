@@ -294,10 +294,12 @@ class Registry {
   // -------------------------------------------------------------------------------------------------------------
 
   /// Whether a place has a large enough piece, or the arena can give it one as things stand.
-  [[nodiscard]] bool has_room(const BreakerCells<Env>& cells, std::uint32_t capacity) const noexcept {
+  [[nodiscard]] bool has_room(const BreakerCells<Env>& cells, std::uint32_t capacity) noexcept {
+    const ArenaWord arena{Env::load(view_->words().arena, Env::acquire)};  // sync: arena
+    // The newest piece may be this place's already: its taker died before it was written down.
+    if (finish_taking(arena) != Errc::ok) return true;        // take_ring will say so
     const RingWord has{Env::load(cells.ring, Env::acquire)};  // sync: arena
     if (has.assigned()) return view_->ring(has) != nullptr && has.capacity() >= capacity;
-    const ArenaWord arena{Env::load(view_->words().arena, Env::acquire)};  // sync: arena
     const std::uint64_t units = view_->geometry().ring_slots / kMinRing;
     return arena.units() <= units && RingWord::request(capacity).units() <= units - arena.units();
   }
@@ -337,9 +339,10 @@ class Registry {
     return Errc::ok;
   }
 
-  static constexpr int kPatience = 16;  // arbitrary: how many others may take the last place and give it back
-  static constexpr int kYields =
-      2'000;  // arbitrary: preparing takes microseconds; who is stopped in it must not hold up the others
+  static constexpr int kPatience = 256;  // arbitrary: how many others may take the last place and give it back
+  // Arbitrary: preparing takes microseconds, but whoever does it may have lost its processor for some milliseconds. Who is
+  // stopped in it must not hold up the others.
+  static constexpr int kYields = 100'000;
 
   const SegmentView<Env>* view_;
   Presence* presence_;
