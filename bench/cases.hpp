@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What is measured: every operation on every contender, and the floors. A case is made from the place that the processes
-// of one launch share (made by the first of them, with the breaker in it), and is then called over and over.
+// What is measured: every operation on every contender, and the floors. A case is made from the place that the
+// processes of one launch share (made by the first of them, with the breaker in it), and is then called over and over.
 #pragma once
 
 #include <sys/mman.h>
@@ -23,7 +23,8 @@
 
 namespace shmcb::bench {
 
-/// The compiler may neither leave out how `value` came about nor carry anything in memory over from one call to the next.
+/// The compiler may neither leave out how `value` came about nor carry anything in memory over from one call to the
+/// next.
 template <class T>
 [[gnu::always_inline]] inline void keep(T value) noexcept {
   asm volatile("" : : "r"(value) : "memory");
@@ -51,7 +52,8 @@ struct StillClock {
   [[nodiscard]] Instant now() const noexcept { return Instant{Micros{now_us.load(std::memory_order_relaxed)}}; }
 };
 
-// ---- contenders ------------------------------------------------------------------------------------------------------
+// ---- contenders
+// ------------------------------------------------------------------------------------------------------
 
 /// Each is the place of one breaker; `open` gives the calling process its handle.
 template <Clock C>
@@ -112,7 +114,8 @@ class UnderMutex {
 template <Clock C>
 using Contenders = Types<InMemory<C>, InSharedMemory<C>, UnderMutex<RobustMutex, C>, UnderMutex<BoostMutex, C>>;
 
-// ---- operations ------------------------------------------------------------------------------------------------------
+// ---- operations
+// ------------------------------------------------------------------------------------------------------
 
 /// What an operation works on: the breaker and a token of its Closed period.
 template <class S>
@@ -216,7 +219,8 @@ struct Reject : Operation<> {
   }
 };
 
-/// Of two processes each has a success among half a window of its outcomes, so whole windows never fail: it stays Closed.
+/// Of two processes each has a success among half a window of its outcomes, so whole windows never fail: it stays
+/// Closed.
 template <std::uint32_t kWindow>
 struct RecordFailure : Operation<kWindow> {
   static constexpr const char* kName = kWindow == 10 ? "record failure, window 10" : "record failure, window 1000";
@@ -261,7 +265,8 @@ class Case {
   Subject<typename Contender::Storage> subject_;
 };
 
-// ---- floors ----------------------------------------------------------------------------------------------------------
+// ---- floors
+// ----------------------------------------------------------------------------------------------------------
 
 /// A page of zeros that processes share, and in it a line for readers and one for writers.
 class SharedPage {

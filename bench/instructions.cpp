@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Runs one case of cases.hpp a given number of times, for callgrind: the difference between two runs is what the further
-// times cost, to the instruction. Without arguments: lists the cases. tools/bench does the sums.
+// Runs one case of cases.hpp a given number of times, for callgrind: the difference between two runs is what the
+// further times cost, to the instruction. Without arguments: lists the cases. tools/bench does the sums.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

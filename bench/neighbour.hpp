@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A second process that does the same as the measured one, on another processor, from a common start until it is told to
-// stop. And how long a process had to wait for a processor: what tells a disturbed launch from a slow operation.
+// A second process that does the same as the measured one, on another processor, from a common start until it is told
+// to stop. And how long a process had to wait for a processor: what tells a disturbed launch from a slow operation.
 #pragma once
 
 #include <sched.h>

@@ -280,7 +280,8 @@ TEST(Stamp, IsWhenTheCallbackReturnedHoweverLongClassifyResultTakes) {
   const Instant completed_at = clock.now();
   CircuitBreaker breaker{
       MemoryStorage<FakeClock>::open({.name = "stamp", .failure_threshold = {.failures = 1}}, clock).value(),
-      [](std::exception_ptr) { return true; }, [clock](int) {
+      [](std::exception_ptr) { return true; },
+      [clock](int) {
         FakeClock{clock}.advance(Millis{10});
         return Outcome::failure;
       }};

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the source tree promises about itself: arrows between layers point down, and no sync tag stands alone.
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +9,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 namespace {
 
@@ -41,12 +41,14 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kLayers = {
     {"vocabulary", {"export.hpp", "version.hpp", "time.hpp", "error.hpp", "types.hpp", "config.hpp", "failure.hpp"}},
     {"rules", {"core/rules.hpp"}},
     {"encoding",
-     {"core/env.hpp", "core/words.hpp", "core/layout.hpp", "core/record.hpp", "core/process_identity.hpp", "core/presence.hpp"}},
+     {"core/env.hpp", "core/words.hpp", "core/layout.hpp", "core/record.hpp", "core/process_identity.hpp",
+      "core/presence.hpp"}},
     {"shared cell", {"core/record_pool.hpp", "core/ring.hpp", "core/breaker_cell.hpp", "core/registry.hpp"}},
     {"segment", {"segment.hpp", "segment_reader.hpp"}},
     {"storages", {"storage.hpp", "memory_storage.hpp", "shm_storage.hpp", "fallback_storage.hpp"}},
     {"breaker",
-     {"permit.hpp", "breaker_options.hpp", "breaker_reports.hpp", "classify.hpp", "throw_nested.hpp", "circuit_breaker.hpp"}},
+     {"permit.hpp", "breaker_options.hpp", "breaker_reports.hpp", "classify.hpp", "throw_nested.hpp",
+      "circuit_breaker.hpp"}},
     {"umbrella", {"shmcb.hpp"}},
 };
 
@@ -86,19 +88,22 @@ TEST(Tree, EverySyncTagHasBothEndsAndIsListed) {
   std::map<std::string, int> ends;
   for (const fs::path& path : sources()) {
     const std::string text = read(path);
-    for (std::sregex_iterator it(text.begin(), text.end(), tag), end; it != end; ++it) ++ends[(*it)[1]];
+    for (std::sregex_iterator it(text.begin(), text.end(), tag), end; it != end; ++it)
+      ++ends[(*it)[1]];
   }
   EXPECT_FALSE(ends.empty());
   std::set<std::string> listed;
   const std::regex row{R"(\n\| ([a-z-]+) \|)"};
   const std::string document = read(kRoot / "docs" / "memory-model.md");
-  for (std::sregex_iterator it(document.begin(), document.end(), row), end; it != end; ++it) listed.insert((*it)[1]);
+  for (std::sregex_iterator it(document.begin(), document.end(), row), end; it != end; ++it)
+    listed.insert((*it)[1]);
   for (const auto& [name, count] : ends) {
     EXPECT_GE(count, 2) << "sync: " << name << " stands alone";
     EXPECT_TRUE(listed.contains(name)) << name << " is not in docs/memory-model.md";
   }
   listed.erase("name");
-  for (const std::string& name : listed) EXPECT_TRUE(ends.contains(name)) << name << " is listed but used nowhere";
+  for (const std::string& name : listed)
+    EXPECT_TRUE(ends.contains(name)) << name << " is listed but used nowhere";
 }
 
 TEST(Tree, NoAtomicFenceStandsAnywhere) {

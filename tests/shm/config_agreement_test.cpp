@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes that come to one breaker with different numbers: refused by field, adopted, or replaced with state and window kept.
+// Processes that come to one breaker with different numbers: refused by field, adopted, or replaced with state and
+// window kept.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -36,7 +37,8 @@ class Agreement : public ::testing::Test {
                            .probe_timeout = Millis{700},
                            .config_revision = 5};
 
-  [[nodiscard]] Result<Storage> try_open(const BreakerConfig& config, OnMismatch on_mismatch = OnMismatch::refuse) const {
+  [[nodiscard]] Result<Storage> try_open(const BreakerConfig& config,
+                                         OnMismatch on_mismatch = OnMismatch::refuse) const {
     return Storage::open(made.segment(), config, on_mismatch, clock);
   }
   [[nodiscard]] Storage open(const BreakerConfig& config, OnMismatch on_mismatch = OnMismatch::refuse) const {
@@ -44,7 +46,9 @@ class Agreement : public ::testing::Test {
     if (!storage) throw std::runtime_error(storage.error().message);
     return *std::move(storage);
   }
-  static RecordResult record(Storage& storage, Outcome outcome) { return storage.record_outcome(storage.admit().token, outcome); }
+  static RecordResult record(Storage& storage, Outcome outcome) {
+    return storage.record_outcome(storage.admit().token, outcome);
+  }
   static void record(Storage& storage, std::string_view outcomes) {
     for (const char c : outcomes) {
       const RecordResult recorded = record(storage, c == 'f' ? Outcome::failure : Outcome::success);
@@ -70,7 +74,8 @@ struct Change {
   return {
       {"failure_threshold.failures", [](auto& c) { c.failure_threshold.failures = 4; }, "(3 there, 4 here)"},
       {"failure_threshold.window", [](auto& c) { c.failure_threshold.window = 12; }, "(10 there, 12 here)"},
-      {"failure_threshold.within", [](auto& c) { c.failure_threshold.within = Millis{9}; }, "(10000 ms there, 9 ms here)"},
+      {"failure_threshold.within", [](auto& c) { c.failure_threshold.within = Millis{9}; },
+       "(10000 ms there, 9 ms here)"},
       {"cooldown", [](auto& c) { c.cooldown = Millis{501}; }, "(500 ms there, 501 ms here)"},
       {"probe_timeout", [](auto& c) { c.probe_timeout = Millis{1}; }, "(700 ms there, 1 ms here)"},
       {"success_threshold", [](auto& c) { c.success_threshold = 9; }, "(2 there, 9 here)"},
@@ -78,7 +83,8 @@ struct Change {
   };
 }
 
-// ---- equal ---------------------------------------------------------------------------------------------------------------
+// ---- equal
+// ---------------------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, OnTheSameNumbersIsSilentWhateverTheChoice) {
   (void)open(base);
@@ -96,7 +102,8 @@ TEST_F(Agreement, OnAProbeTimeoutLeftOutMeansTheCooldown) {
   EXPECT_TRUE(try_open(said));
 }
 
-// ---- refuse --------------------------------------------------------------------------------------------------------------
+// ---- refuse
+// --------------------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, RefusedNamesTheFieldThatDiffersAndNoOther) {
   (void)open(base);
@@ -107,7 +114,8 @@ TEST_F(Agreement, RefusedNamesTheFieldThatDiffersAndNoOther) {
     const auto refused = try_open(other);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Errc::config_mismatch);
-    EXPECT_THAT(refused.error().message, HasSubstr("breaker 'b' exists with another configuration: " + std::string{change.field} + " " + change.numbers));
+    EXPECT_THAT(refused.error().message, HasSubstr("breaker 'b' exists with another configuration: " +
+                                                   std::string{change.field} + " " + change.numbers));
     for (const Change& another : every_change()) {
       if (another.field != change.field) {
         EXPECT_THAT(refused.error().message, Not(HasSubstr(std::string{another.field} + " (")));
@@ -120,7 +128,8 @@ TEST_F(Agreement, RefusedNamesTheFieldThatDiffersAndNoOther) {
 TEST_F(Agreement, RefusedNamesAllFieldsThatDiffer) {
   (void)open(base);
   BreakerConfig other = base;
-  for (const Change& change : every_change()) change.apply(other);
+  for (const Change& change : every_change())
+    change.apply(other);
   const auto refused = try_open(other);
   ASSERT_FALSE(refused);
   for (const Change& change : every_change()) {
@@ -128,7 +137,8 @@ TEST_F(Agreement, RefusedNamesAllFieldsThatDiffer) {
   }
 }
 
-// ---- adopt and replace -----------------------------------------------------------------------------------------------------
+// ---- adopt and replace
+// -----------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, AdoptedUsesWhatIsThere) {
   (void)open(base);
@@ -211,7 +221,8 @@ TEST_F(Agreement, ReplacedDoesNotOpenByItselfButTheNextFailureDoes) {
   EXPECT_TRUE(record(storage, Outcome::failure).transition);
 }
 
-// ---- windows that change -----------------------------------------------------------------------------------------------------
+// ---- windows that change
+// -----------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, ReplacedByALargerWindowDoesNotBringBackWhatHadLeftTheOldOne) {
   BreakerConfig narrow = base;
@@ -278,13 +289,15 @@ TEST_F(Agreement, ReplacedByAWindowThatTheRingDoesNotHoldIsRefusedAndChangesNoth
   const auto refused = try_open(wide, OnMismatch::replace);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::ring_full);
-  EXPECT_THAT(refused.error().message, HasSubstr("the configuration of breaker 'b' cannot be replaced: failure_threshold.window is 16"));
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("the configuration of breaker 'b' cannot be replaced: failure_threshold.window is 16"));
   EXPECT_EQ(storage.settings().window, 15U);
   expect_window(storage, 1, 1);
   record(storage, "ss");
 }
 
-// ---- revisions ---------------------------------------------------------------------------------------------------------------
+// ---- revisions
+// ---------------------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, OfTwoRevisionsTheHigherReplacesWhateverTheChoice) {
   std::uint64_t revision = base.config_revision;
@@ -369,7 +382,8 @@ TEST_F(Agreement, OfTwoRevisionsAtOnceTheHigherStaysWhicheverComesLast) {
   }
 }
 
-// ---- other handles -----------------------------------------------------------------------------------------------------------
+// ---- other handles
+// -----------------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, IsNoticedByOtherProcessesAtTheirNextSlowStep) {
   Storage storage = open(base);
@@ -393,7 +407,8 @@ TEST_F(Agreement, IsNoticedByOtherProcessesAtTheirNextSlowStep) {
   EXPECT_EQ(storage.peek().state, CircuitState::open);
 }
 
-// ---- too many ----------------------------------------------------------------------------------------------------------------
+// ---- too many
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST_F(Agreement, ReplacedTooOftenInOneClosedPeriodIsRefusedAndEverythingElseGoesOn) {
   Storage storage = open(base);
@@ -416,7 +431,8 @@ TEST_F(Agreement, ReplacedTooOftenInOneClosedPeriodIsRefusedAndEverythingElseGoe
   const Settings left = storage.settings();
   EXPECT_TRUE(try_open(changing, OnMismatch::adopt));
   EXPECT_EQ(storage.settings(), left);
-  EXPECT_EQ(storage.record_outcome(in_flight.token, Outcome::failure).status, RecordStatus::counted) << "its period goes on";
+  EXPECT_EQ(storage.record_outcome(in_flight.token, Outcome::failure).status, RecordStatus::counted)
+      << "its period goes on";
   expect_window(storage, 0, 2);
   ASSERT_TRUE(record(storage, Outcome::failure).transition);
   EXPECT_EQ(storage.peek().state, CircuitState::open);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the path of every call may not do: an admit in Closed writes nothing, and admit, record and reject make no system
-// call and allocate nothing. A child in which it happened dies of it; each test also shows that it would.
+// What the path of every call may not do: an admit in Closed writes nothing, and admit, record and reject make no
+// system call and allocate nothing. A child in which it happened dies of it; each test also shows that it would.
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <signal.h>
@@ -29,7 +29,8 @@
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
 
-// ---- every allocation of this test program is counted ----------------------------------------------------------------
+// ---- every allocation of this test program is counted
+// ----------------------------------------------------------------
 
 namespace {
 
@@ -235,8 +236,8 @@ TEST(HotPath, AdmitRecordAndRejectMakeNoSystemCallAndNoAllocation) {
   EXPECT_EQ(ended, exited(0)) << "1: admit or record, 2: reject, 3: probe, 4: it allocated, SIGSYS: a system call";
 }
 
-/// Reads and writes a byte of every page; answers how many faults that took. Not looked at by sanitizers: the first look
-/// at their own memory for a page is a fault too.
+/// Reads and writes a byte of every page; answers how many faults that took. Not looked at by sanitizers: the first
+/// look at their own memory for a page is a fault too.
 [[nodiscard, gnu::noinline]] __attribute__((no_sanitize("address", "thread", "undefined"))) long faults_of_touching(
     std::byte* begin, std::size_t bytes) {
   rusage before{};

@@ -140,7 +140,8 @@ TEST(ArenaWord, GivesBackTakerAndUnits) {
 TEST(Geometry, LaysThePartsOutOneAfterTheOtherOnPagesOfTheirOwn) {
   for (const std::uint32_t breakers : {1U, 2U, 7U, 1024U, 100'000U, kMaxBreakers}) {
     for (const std::uint32_t participants : {1U, 3U, 1024U, kMaxParticipants}) {
-      for (const std::uint64_t slots : {std::uint64_t{16}, std::uint64_t{17}, std::uint64_t{breakers} * 16, std::uint64_t{1} << 40U}) {
+      for (const std::uint64_t slots :
+           {std::uint64_t{16}, std::uint64_t{17}, std::uint64_t{breakers} * 16, std::uint64_t{1} << 40U}) {
         const Geometry g = geometry_of(breakers, participants, slots);
         EXPECT_EQ(g.participants_offset, kHeaderBytes);
         EXPECT_GE(g.index_offset, g.participants_offset + std::uint64_t{participants} * 32);
@@ -148,8 +149,8 @@ TEST(Geometry, LaysThePartsOutOneAfterTheOtherOnPagesOfTheirOwn) {
         EXPECT_GE(g.records_offset, g.breakers_offset + std::uint64_t{breakers} * sizeof(BreakerCells<StdEnv>));
         EXPECT_GE(g.rings_offset, g.records_offset + std::uint64_t{g.records} * sizeof(RecordCell<StdEnv>));
         EXPECT_GE(g.total_bytes, g.rings_offset + slots * 8);
-        for (const std::uint64_t offset :
-             {g.participants_offset, g.index_offset, g.breakers_offset, g.records_offset, g.rings_offset, g.total_bytes}) {
+        for (const std::uint64_t offset : {g.participants_offset, g.index_offset, g.breakers_offset, g.records_offset,
+                                           g.rings_offset, g.total_bytes}) {
           EXPECT_EQ(offset % 4096, 0U);
         }
         EXPECT_TRUE(std::has_single_bit(g.index_slots));
@@ -195,9 +196,12 @@ TEST_F(View, FindsThePartsWhereTheGeometrySays) {
 }
 
 TEST_F(View, AnswersNullBeyondTheGeometry) {
-  for (const std::uint32_t beyond : {kBreakers, kBreakers + 1, ~0U}) EXPECT_EQ(view.breaker(beyond), nullptr) << beyond;
-  for (const std::uint32_t beyond : {kParticipants, ~0U}) EXPECT_EQ(view.participant(beyond), nullptr) << beyond;
-  for (const std::uint32_t beyond : {kNoRecord, geometry.records, ~0U}) EXPECT_EQ(view.record(beyond), nullptr) << beyond;
+  for (const std::uint32_t beyond : {kBreakers, kBreakers + 1, ~0U})
+    EXPECT_EQ(view.breaker(beyond), nullptr) << beyond;
+  for (const std::uint32_t beyond : {kParticipants, ~0U})
+    EXPECT_EQ(view.participant(beyond), nullptr) << beyond;
+  for (const std::uint32_t beyond : {kNoRecord, geometry.records, ~0U})
+    EXPECT_EQ(view.record(beyond), nullptr) << beyond;
   EXPECT_NE(view.record(geometry.records - 1), nullptr);
 }
 

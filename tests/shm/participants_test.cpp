@@ -63,14 +63,17 @@ void act(const Segment& segment, const char* breaker = "b") {
     const Segment segment = made.attach();
     act(segment);
     identity.set(segment);
-    for (;;) ::pause();
+    for (;;)
+      ::pause();
   });
   if (!wait_until([&] { return identity.known.load(); })) throw std::runtime_error("the child did not attach");
   return child;
 }
 
 /// Makes a child as clone() without any of the library's knowledge: no fork handler runs.
-[[nodiscard]] pid_t raw_clone() { return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)); }
+[[nodiscard]] pid_t raw_clone() {
+  return static_cast<pid_t>(::syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+}
 
 template <class Work>
 [[nodiscard]] Child clone_child(Work work) {
@@ -89,7 +92,8 @@ template <class Work>
   return StdEnv::load(segment.view().participant(number)->process, StdEnv::relaxed);
 }
 
-// ---- the table -------------------------------------------------------------------------------------------------------------
+// ---- the table
+// -------------------------------------------------------------------------------------------------------------
 
 TEST(Participants, GetTheLowestNumbersAndAnEntryThatSaysWhoTheyAre) {
   const TestSegment made({.breakers = 2, .participants = 3});
@@ -135,10 +139,12 @@ TEST(Participants, BeyondTheTableWorkAndSaySo) {
     EXPECT_FALSE(more.back().has_entry());
     EXPECT_GE(more.back().presence().number(), 1);
     ASSERT_NO_FATAL_FAILURE(act(more.back()));
-    EXPECT_FALSE(made->presence().is_dead(OwnerWord::make(more.back().presence().number(), more.back().presence().incarnation(), 1)));
+    EXPECT_FALSE(made->presence().is_dead(
+        OwnerWord::make(more.back().presence().number(), more.back().presence().incarnation(), 1)));
   }
   for (std::size_t i = 0; i < more.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) EXPECT_NE(more[i].presence().number(), more[j].presence().number());
+    for (std::size_t j = 0; j < i; ++j)
+      EXPECT_NE(more[i].presence().number(), more[j].presence().number());
   }
   const OwnerWord gone = OwnerWord::make(more.back().presence().number(), more.back().presence().incarnation(), 1);
   more.pop_back();
@@ -179,7 +185,8 @@ TEST(Participants, KilledInLargeNumbersLoseNoRecord) {
   }
 }
 
-// ---- alive or dead ---------------------------------------------------------------------------------------------------------
+// ---- alive or dead
+// ---------------------------------------------------------------------------------------------------------
 
 TEST(Death, OfAZombieIsSeenBeforeItsParentReapsIt) {
   const TestSegment made({.breakers = 2, .participants = 2});
@@ -290,7 +297,8 @@ TEST(Death, OfAProcessWhosePidIsAnothersNowIsKnown) {
     const std::string before = std::to_string(pid - 1);
     if (fd < 0 || ::write(fd, before.data(), before.size()) < 0) return kRefusedByKernel;
     const Child second = fork_child([] {
-      for (;;) ::pause();
+      for (;;)
+        ::pause();
     });
     EXPECT_EQ(second.pid(), pid);
     EXPECT_EQ(::kill(pid, 0), 0);
@@ -320,7 +328,8 @@ TEST(Death, IsSeenAcrossPidNamespacesAndOnlyWhenItIsTrue) {
           with_proc);
       return ended.exit_code;
     });
-    const bool attached = wait_until([&] { return inside->known.load() || child.ends_within(Watchdog{0}); }) && inside->known;
+    const bool attached =
+        wait_until([&] { return inside->known.load() || child.ends_within(Watchdog{0}); }) && inside->known;
     if (!attached) {
       const Ended ended = child.wait();
       SHMCB_SKIP_IF_REFUSED(ended, "no pid namespaces for this user");
@@ -335,8 +344,8 @@ TEST(Death, IsSeenAcrossPidNamespacesAndOnlyWhenItIsTrue) {
   }
 }
 
-// Without a /proc of its own namespace a process must not take the start time of a stranger for its own: the stranger lives on,
-// and with it the dead one.
+// Without a /proc of its own namespace a process must not take the start time of a stranger for its own: the stranger
+// lives on, and with it the dead one.
 TEST(Death, OfAProcessInAPidNamespaceWithoutItsOwnProcIsSeenByItsSiblings) {
   const TestSegment made({.breakers = 2, .participants = 2});
   const Ended ended = run_in_pid_namespace(
@@ -355,7 +364,8 @@ TEST(Death, OfAProcessInAPidNamespaceWithoutItsOwnProcIsSeenByItsSiblings) {
   EXPECT_EQ(ended, exited(0));
 }
 
-// ---- fork ------------------------------------------------------------------------------------------------------------------
+// ---- fork
+// ------------------------------------------------------------------------------------------------------------------
 
 class Fork : public ::testing::Test {
  protected:
@@ -478,10 +488,12 @@ TEST_F(Fork, DoesNotKeepADeadParentAliveThroughItsIdleChild) {
     const pid_t pid = ::fork();
     if (pid == 0) {
       *orphan = ::getpid();
-      for (;;) ::pause();
+      for (;;)
+        ::pause();
     }
     identity->set(segment);
-    for (;;) ::pause();
+    for (;;)
+      ::pause();
   });
   EXPECT_TRUE(wait_until([&] { return identity->known && *orphan != 0; }));
   EXPECT_FALSE(made->presence().is_dead(identity->owner()));
@@ -506,10 +518,12 @@ TEST_F(Fork, ByARawCloneKeepsADeadParentAliveUntilTheChildActsOrEnds) {
       if (!wait_until([&] { return go_on->load(); })) ::_exit(1);
       act(segment);
       *acted = true;
-      for (;;) ::pause();
+      for (;;)
+        ::pause();
     }
     identity->set(segment);
-    for (;;) ::pause();
+    for (;;)
+      ::pause();
   });
   EXPECT_TRUE(wait_until([&] { return identity->known && *orphan != 0; }));
   parent.kill();
@@ -542,7 +556,8 @@ TEST_F(Fork, WhileOtherThreadsAreInsideOperationsGivesChildrenThatWork) {
       for (int n = 0; n < 30; ++n) {
         const AdmitResult admitted = storage.admit();
         if (admitted.error != Errc::ok) ::_exit(10 + static_cast<int>(admitted.error));
-        const RecordResult recorded = storage.record_outcome(admitted.token, n % 2 == 0 ? Outcome::failure : Outcome::success);
+        const RecordResult recorded =
+            storage.record_outcome(admitted.token, n % 2 == 0 ? Outcome::failure : Outcome::success);
         if (recorded.error != Errc::ok) ::_exit(50 + static_cast<int>(recorded.error));
         const ForceResult forced = storage.force_state(n % 3 == 0 ? CircuitState::open : CircuitState::closed);
         if (forced.error != Errc::ok) ::_exit(100 + static_cast<int>(forced.error));
@@ -553,7 +568,8 @@ TEST_F(Fork, WhileOtherThreadsAreInsideOperationsGivesChildrenThatWork) {
     EXPECT_EQ(child.wait(), exited(0));
   }
   stop = true;
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& thread : threads)
+    thread.join();
   expect_unaffected();
 }
 
@@ -576,8 +592,10 @@ TEST_F(Fork, WhileAnotherThreadIsJustGettingItsNumberGivesAChildThatWorks) {
                   *begun = true;
                   (void)breaker.force_state(CircuitState::closed);
                 });
-                while (!*begun) ::sched_yield();
-                for (int i = 0; i < 20 * round; ++i) ::sched_yield();
+                while (!*begun)
+                  ::sched_yield();
+                for (int i = 0; i < 20 * round; ++i)
+                  ::sched_yield();
                 const pid_t pid = ::fork();
                 if (pid == 0) {
                   ::alarm(30);

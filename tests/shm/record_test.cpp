@@ -86,20 +86,24 @@ TEST(Record, KeepsProbesWhoseIdentitiesHaveWrapped) {
 TEST(Record, KeepsProbesWhoseFirstIsNotTheOldest) {
   Record record;
   record.window_begin = kMinRing;
-  for (const std::uint64_t id : {std::uint64_t{5'000}, std::uint64_t{2}, kMaxProbeId, std::uint64_t{5'001}}) record.breaker.probes.add(id, 3);
+  for (const std::uint64_t id : {std::uint64_t{5'000}, std::uint64_t{2}, kMaxProbeId, std::uint64_t{5'001}})
+    record.breaker.probes.add(id, 3);
   expect_same(decoded(encode(record)), record);
 }
 
 TEST(Record, LeavesTheReservedWordsZero) {
   const RecordWords words = encode(full_record(1));
-  for (std::size_t i = word::reserved_state; i < word::state_end; ++i) EXPECT_EQ(words[i], 0U) << i;
-  for (std::size_t i = word::reserved_settings; i < word::probe_ids; ++i) EXPECT_EQ(words[i], 0U) << i;
+  for (std::size_t i = word::reserved_state; i < word::state_end; ++i)
+    EXPECT_EQ(words[i], 0U) << i;
+  for (std::size_t i = word::reserved_settings; i < word::probe_ids; ++i)
+    EXPECT_EQ(words[i], 0U) << i;
 }
 
 TEST(Record, OfAnOpenBreakerShowsItsOpeningInItsFirstWords) {
   const Record record = full_record(1);
   RecordWords words = encode(record);
-  for (std::size_t i = word::opening_end; i < word::end; ++i) words[i] = ~std::uint64_t{0};
+  for (std::size_t i = word::opening_end; i < word::end; ++i)
+    words[i] = ~std::uint64_t{0};
   Record opening;
   ASSERT_TRUE(decode_opening(words, opening));
   EXPECT_EQ(opening.breaker.opened_at, record.breaker.opened_at);
@@ -169,7 +173,8 @@ TEST(Record, RefusesEachImpossibleSetting) {
   EXPECT_FALSE(([] {
     Settings settings;
     return decode_settings(RecordWords{}, settings);
-  }())) << "zeroed memory";
+  }()))
+      << "zeroed memory";
 }
 
 TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
@@ -178,18 +183,21 @@ TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
   std::mt19937_64 random(seed);
   for (int round = 0; round < 100'000; ++round) {
     RecordWords words{};
-    for (auto& w : words) w = random() >> (random() % 64);
+    for (auto& w : words)
+      w = random() >> (random() % 64);
     Record record;
     if (decode_opening(words, record)) {
       ASSERT_LE(record.breaker.probes.count, kMaxProbes);
       ASSERT_GE(record.breaker.opened_at, rules::kNever);
       decode_probes(words, record);
-      for (std::uint32_t i = 0; i < record.breaker.probes.count; ++i) ASSERT_LE(record.breaker.probes.id[i], kMaxProbeId);
+      for (std::uint32_t i = 0; i < record.breaker.probes.count; ++i)
+        ASSERT_LE(record.breaker.probes.id[i], kMaxProbeId);
     }
     Settings s;
     if (decode_settings(words, s)) {
       ASSERT_LE(ring_capacity(s.window), kMaxRing);
-      ASSERT_LE(static_cast<std::int64_t>(kMaxTick), std::numeric_limits<std::int64_t>::max() - s.probe_timeout_ms - s.within_ms);
+      ASSERT_LE(static_cast<std::int64_t>(kMaxTick),
+                std::numeric_limits<std::int64_t>::max() - s.probe_timeout_ms - s.within_ms);
     }
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Creating a segment: options that are refused before anything exists, exact modes, memory that is not there, creators that race
-// and creators that are killed. Nobody ever sees half a segment, and nothing is left behind.
+// Creating a segment: options that are refused before anything exists, exact modes, memory that is not there, creators
+// that race and creators that are killed. Nobody ever sees half a segment, and nothing is left behind.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/mount.h>
@@ -40,7 +40,8 @@ using ::testing::StartsWith;
 
 void expect_error(const Error& error, Errc code, std::initializer_list<std::string_view> parts) {
   EXPECT_EQ(to_string(error.code), to_string(code)) << error.message;
-  for (const std::string_view part : parts) EXPECT_THAT(error.message, HasSubstr(std::string{part}));
+  for (const std::string_view part : parts)
+    EXPECT_THAT(error.message, HasSubstr(std::string{part}));
 }
 
 /// Whether the segment is there and works, complete.
@@ -53,9 +54,12 @@ void expect_usable(const SegmentOptions& options) {
   EXPECT_EQ(storage->force_state(CircuitState::closed).error, Errc::ok);
 }
 
-[[nodiscard]] mode_t mode_of(const SegmentOptions& options) { return status_of(path_of(options)).st_mode & 07777U; }
+[[nodiscard]] mode_t mode_of(const SegmentOptions& options) {
+  return status_of(path_of(options)).st_mode & 07777U;
+}
 
-// ---- options ---------------------------------------------------------------------------------------------------------------
+// ---- options
+// ---------------------------------------------------------------------------------------------------------------
 
 class Creation : public ::testing::Test {
  protected:
@@ -90,16 +94,25 @@ TEST_F(Creation, RefusesEachOptionOutOfItsRangeAndNamesFieldValueAndRule) {
     change(bad);
     return bad;
   };
-  expect_refused(with([](auto& o) { o.breakers = 0; }), Errc::invalid_segment_options, {"breakers is 0", "from 1 to 900000"});
-  expect_refused(with([](auto& o) { o.breakers = 900'001; }), Errc::invalid_segment_options, {"breakers is 900001", "from 1 to 900000"});
+  expect_refused(with([](auto& o) { o.breakers = 0; }), Errc::invalid_segment_options,
+                 {"breakers is 0", "from 1 to 900000"});
+  expect_refused(with([](auto& o) { o.breakers = 900'001; }), Errc::invalid_segment_options,
+                 {"breakers is 900001", "from 1 to 900000"});
   expect_refused(with([](auto& o) { o.breakers = ~0U; }), Errc::invalid_segment_options, {"breakers is 4294967295"});
-  expect_refused(with([](auto& o) { o.participants = 0; }), Errc::invalid_segment_options, {"participants is 0", "from 1 to 32768"});
-  expect_refused(with([](auto& o) { o.participants = 32'769; }), Errc::invalid_segment_options, {"participants is 32769", "from 1 to 32768"});
-  expect_refused(with([](auto& o) { o.ring_slots = 15; }), Errc::invalid_segment_options, {"ring_slots is 15", "from 16 to 2^36"});
-  expect_refused(with([](auto& o) { o.ring_slots = (std::uint64_t{1} << 36U) + 1; }), Errc::invalid_segment_options, {"ring_slots is 68719476737"});
-  expect_refused(with([](auto& o) { o.ring_slots = ~std::uint64_t{0}; }), Errc::invalid_segment_options, {"ring_slots is 18446744073709551615"});
-  expect_refused(with([](auto& o) { o.epoch = Instant{Micros{-1}}; }), Errc::invalid_segment_options, {"epoch is -1 us", "from 0 to 2^60 us"});
-  expect_refused(with([](auto& o) { o.epoch = Instant::max(); }), Errc::invalid_segment_options, {"epoch is 9223372036854775807 us"});
+  expect_refused(with([](auto& o) { o.participants = 0; }), Errc::invalid_segment_options,
+                 {"participants is 0", "from 1 to 32768"});
+  expect_refused(with([](auto& o) { o.participants = 32'769; }), Errc::invalid_segment_options,
+                 {"participants is 32769", "from 1 to 32768"});
+  expect_refused(with([](auto& o) { o.ring_slots = 15; }), Errc::invalid_segment_options,
+                 {"ring_slots is 15", "from 16 to 2^36"});
+  expect_refused(with([](auto& o) { o.ring_slots = (std::uint64_t{1} << 36U) + 1; }), Errc::invalid_segment_options,
+                 {"ring_slots is 68719476737"});
+  expect_refused(with([](auto& o) { o.ring_slots = ~std::uint64_t{0}; }), Errc::invalid_segment_options,
+                 {"ring_slots is 18446744073709551615"});
+  expect_refused(with([](auto& o) { o.epoch = Instant{Micros{-1}}; }), Errc::invalid_segment_options,
+                 {"epoch is -1 us", "from 0 to 2^60 us"});
+  expect_refused(with([](auto& o) { o.epoch = Instant::max(); }), Errc::invalid_segment_options,
+                 {"epoch is 9223372036854775807 us"});
 }
 
 TEST_F(Creation, RefusesModesThatTheOwnerCouldNotUseOrThatMeanSomethingElse) {
@@ -191,7 +204,8 @@ TEST_F(Creation, MakesAFileOfTheSizeAndWithTheMemoryThatItSays) {
   EXPECT_EQ(info.st_nlink, 1U);
 }
 
-// ---- mode and group --------------------------------------------------------------------------------------------------------
+// ---- mode and group
+// --------------------------------------------------------------------------------------------------------
 
 TEST_F(Creation, MakesExactlyTheModeThatWasAskedForWhateverTheUmask) {
   for (const mode_t mask : {0U, 022U, 077U, 0777U}) {
@@ -227,7 +241,8 @@ TEST_F(Creation, RefusesAGroupThatTheUserIsNotIn) {
   });
 }
 
-// ---- limits and space ------------------------------------------------------------------------------------------------------
+// ---- limits and space
+// ------------------------------------------------------------------------------------------------------
 
 TEST_F(Creation, BeyondTheFileSizeLimitIsAnErrorAndNoSignal) {
   for (const rlim_t limit : {rlim_t{0}, rlim_t{4096}, rlim_t{core::geometry_of(4, 4, 64).total_bytes - 1}}) {
@@ -235,7 +250,8 @@ TEST_F(Creation, BeyondTheFileSizeLimitIsAnErrorAndNoSignal) {
       const rlimit file_size{.rlim_cur = limit, .rlim_max = RLIM_INFINITY};
       ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &file_size), 0);
       expect_refused(options, Errc::file_size_limit,
-                     {"its size is " + std::to_string(core::geometry_of(4, 4, 64).total_bytes), "RLIMIT_FSIZE) is " + std::to_string(limit)});
+                     {"its size is " + std::to_string(core::geometry_of(4, 4, 64).total_bytes),
+                      "RLIMIT_FSIZE) is " + std::to_string(limit)});
     });
   }
   expect_success_in_child([&] {
@@ -270,7 +286,8 @@ TEST_F(CreationOn, AFullFileSystemIsAnErrorAndLeavesNoFile) {
       const auto created = Segment::create(options);
       ASSERT_FALSE(created);
       expect_error(created.error(), Errc::no_space,
-                   {"its size is " + std::to_string(core::geometry_of(4, 4, 64).total_bytes) + " bytes", directory.path() + " has no room"});
+                   {"its size is " + std::to_string(core::geometry_of(4, 4, 64).total_bytes) + " bytes",
+                    directory.path() + " has no room"});
       EXPECT_EQ(Segment::open(options).error().code, Errc::no_space);
       EXPECT_THAT(listing(directory.path()), IsEmpty());
     }
@@ -381,7 +398,8 @@ TEST_F(CreationOn, SystemCallsThatFailGivesAnErrorThatNamesThemAndLeavesNothing)
           if (!fail_system_call({.number = failure.call}, failure.error)) return kRefusedByKernel;
         } else {
           const std::uint32_t creating = unnamed_files ? O_TMPFILE : O_CREAT;
-          if (!fail_system_call({.number = SYS_openat, .argument = 2, .mask = creating}, failure.error)) return kRefusedByKernel;
+          if (!fail_system_call({.number = SYS_openat, .argument = 2, .mask = creating}, failure.error))
+            return kRefusedByKernel;
         }
         const auto created = Segment::create(options);
         if (created) throw std::runtime_error("it was created");
@@ -414,7 +432,8 @@ TEST_F(Creation, GetsThroughAStormOfSignals) {
   EXPECT_EQ(ended, exited(0));
 }
 
-// ---- without O_TMPFILE -----------------------------------------------------------------------------------------------------
+// ---- without O_TMPFILE
+// -----------------------------------------------------------------------------------------------------
 
 TEST_F(CreationOn, AFileSystemWithoutUnnamedFilesMakesAPrivateNameAndMovesIt) {
   const Ended ended = run_in_child([&]() -> int {
@@ -454,7 +473,8 @@ TEST_F(CreationOn, AFileSystemWithoutUnnamedFilesSweepsWhatKilledCreatorsLeftAnd
   const std::string foreign = directory.path() + "/shmcb-new.another.0123456789abcdef";
   const std::string segment = directory.path() + "/shmcb.another";
   const std::string held = prefix + "1111111111111111";
-  for (const std::string& path : {prefix + "0123456789abcdef", prefix + "fedcba9876543210", foreign, segment}) ::close(touch(path));
+  for (const std::string& path : {prefix + "0123456789abcdef", prefix + "fedcba9876543210", foreign, segment})
+    ::close(touch(path));
   ASSERT_EQ(::symlink(segment.c_str(), (prefix + "2222222222222222").c_str()), 0);
   ASSERT_EQ(::mkfifo((prefix + "3333333333333333").c_str(), 0600), 0);
   const int fd = touch(held);
@@ -479,7 +499,8 @@ TEST_F(CreationOn, AFileSystemWithoutUnnamedFilesSweepsWhatKilledCreatorsLeftAnd
   EXPECT_EQ(left.count("shmcb.another"), 1U) << "what a link leads to is no business of ours";
 }
 
-// ---- races -------------------------------------------------------------------------------------------------------------------
+// ---- races
+// -------------------------------------------------------------------------------------------------------------------
 
 struct RaceSeen {
   std::atomic<std::uint32_t> creators{0};
@@ -554,10 +575,12 @@ TEST_F(Creation, OpenedByManyProcessesAtOnceSucceedsForAll) {
       return 0;
     }));
   }
-  for (Child& child : children) EXPECT_EQ(child.wait(), exited(0));
+  for (Child& child : children)
+    EXPECT_EQ(child.wait(), exited(0));
 }
 
-// ---- killed creators -----------------------------------------------------------------------------------------------------------
+// ---- killed creators
+// -----------------------------------------------------------------------------------------------------------
 
 /// Kills a creator before and after each of its system calls in turn.
 class KilledCreator : public CreationOn {
@@ -674,20 +697,19 @@ TEST_F(OvertakenCreator, WithoutUnnamedFilesFindsTheSegmentOfTheOtherOne) {
 }
 
 TEST_F(OvertakenCreator, WithoutUnnamedFilesCreatesAllTheSameWhenAnotherOneHasSweptAndGone) {
-  overtake_at_each_system_call(
-      false,
-      [&] {
-        if (status_of(path_of(options)).st_ino != 0) return;  // it has got there
-        create_in_another_process(false);
-        (void)Segment::remove(options);
-        // Who sweeps and then goes away without a segment.
-        (void)run_in_child([&] {
-          (void)refuse_unnamed_files();
-          (void)fail_system_call({.number = SYS_fchmod}, EPERM);
-          (void)Segment::create(options);
-        });
-      },
-      {Errc::ok});
+  overtake_at_each_system_call(false,
+                               [&] {
+                                 if (status_of(path_of(options)).st_ino != 0) return;  // it has got there
+                                 create_in_another_process(false);
+                                 (void)Segment::remove(options);
+                                 // Who sweeps and then goes away without a segment.
+                                 (void)run_in_child([&] {
+                                   (void)refuse_unnamed_files();
+                                   (void)fail_system_call({.number = SYS_fchmod}, EPERM);
+                                   (void)Segment::create(options);
+                                 });
+                               },
+                               {Errc::ok});
 }
 
 TEST_F(Creation, ByManyProcessesThatAreKilledAtRandomIsCompleteOrNotThere) {

@@ -57,7 +57,9 @@ inline void sign(core::Header& header) {
   header.checksum = core::fnv1a({bytes.data(), bytes.size()});
 }
 
-inline void write_header(const std::string& path, const core::Header& header) { write_bytes(path, 0, &header, sizeof header); }
+inline void write_header(const std::string& path, const core::Header& header) {
+  write_bytes(path, 0, &header, sizeof header);
+}
 
 /// What `operation` (returns an Error) says in a child: it must say it within seconds, whatever lies in its way.
 template <class Operation>
@@ -78,6 +80,8 @@ template <class Operation>
   return {answer->code, std::string{answer->message.data()}};
 }
 
-[[nodiscard]] inline Error error_of(const Result<Segment>& result) { return result ? Error{} : result.error(); }
+[[nodiscard]] inline Error error_of(const Result<Segment>& result) {
+  return result ? Error{} : result.error();
+}
 
 }  // namespace shmcb::test

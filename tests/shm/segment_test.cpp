@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Attaching: what is refused, with which words, and that nothing of a refusal stays behind. And what an attachment knows about
-// the name it came by.
+// Attaching: what is refused, with which words, and that nothing of a refusal stays behind. And what an attachment
+// knows about the name it came by.
 #include "shmcb/segment.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -46,7 +47,8 @@ const std::string kAnySegment = "/dev/shm/shmcb.";
 
 void expect_refused(const Error& error, Errc code, std::initializer_list<std::string_view> parts) {
   EXPECT_EQ(to_string(error.code), to_string(code)) << error.message;
-  for (const std::string_view part : parts) EXPECT_THAT(error.message, HasSubstr(std::string{part}));
+  for (const std::string_view part : parts)
+    EXPECT_THAT(error.message, HasSubstr(std::string{part}));
 }
 
 /// Opens, uses and looks at a breaker; an error is fine, a crash is not.
@@ -62,7 +64,8 @@ void use(const Segment& segment, const std::string& name = "used") {
   (void)storage->peek();
 }
 
-// ---- content -------------------------------------------------------------------------------------------------------------
+// ---- content
+// -------------------------------------------------------------------------------------------------------------
 
 class AttachTo : public ::testing::Test {
  protected:
@@ -81,7 +84,8 @@ TEST_F(AttachTo, FilesThatAreTooShortForAHeaderIsRefusedAsTruncated) {
   for (const off_t size : {0, 1, 100, 223}) {
     ASSERT_EQ(::truncate(path.c_str(), size), 0);
     expect_refused(attach(), Errc::truncated,
-                   {"segment '" + *made.options().name + "'", "size is " + std::to_string(size) + " bytes", "expected at least", "4096"});
+                   {"segment '" + *made.options().name + "'", "size is " + std::to_string(size) + " bytes",
+                    "expected at least", "4096"});
   }
 }
 
@@ -96,8 +100,9 @@ TEST_F(AttachTo, AFileThatIsShorterThanItsHeaderSaysIsRefusedAsTruncated) {
 
 TEST_F(AttachTo, AFileThatIsLongerThanItsHeaderSaysIsRefused) {
   ASSERT_EQ(::truncate(path.c_str(), static_cast<off_t>(header.total_bytes + 1)), 0);
-  expect_refused(attach(), Errc::corrupt,
-                 {"size is " + std::to_string(header.total_bytes + 1), "expected " + std::to_string(header.total_bytes)});
+  expect_refused(
+      attach(), Errc::corrupt,
+      {"size is " + std::to_string(header.total_bytes + 1), "expected " + std::to_string(header.total_bytes)});
 }
 
 TEST_F(AttachTo, AFileOfZerosIsNoSegment) {
@@ -122,24 +127,75 @@ struct Patch {
 TEST_F(AttachTo, AHeaderWithOneForeignFieldIsRefusedWithFieldFoundAndExpected) {
   const auto number = [](auto value) { return std::to_string(value); };
   const std::vector<Patch> patches{
-      {"byte order", [](auto& h) { h.byte_order = 0x0403'0201; }, Errc::incompatible, {"byte order is 0x0000000004030201", "expected 0x0000000001020304"}},
-      {"older major", [](auto& h) { h.layout_major = 0; }, Errc::incompatible, {"layout version is 0.0", "expected 1.x"}},
-      {"newer major", [](auto& h) { h.layout_major = 2, h.layout_minor = 7; }, Errc::incompatible, {"layout version is 2.7", "expected 1.x"}},
-      {"word size", [](auto& h) { h.word_bits = 32; }, Errc::incompatible, {"word size is 32 bits", "expected 64 bits"}},
-      {"fingerprint", [](auto& h) { h.fingerprint = 5; }, Errc::incompatible, {"layout fingerprint is 0x0000000000000005", "expected 0x"}},
-      {"incompatible feature", [](auto& h) { h.features_incompatible = 4; }, Errc::incompatible, {"incompatible feature mask is 0x0000000000000004", "expected none"}},
-      {"read-only feature", [](auto& h) { h.features_read_only = 8; }, Errc::read_only, {"read-only-compatible feature mask is 0x0000000000000008", "expected none", "inspect"}},
-      {"development build", [](auto& h) { h.development_build ^= 1U; }, Errc::incompatible, {"development-build bit is 1", "expected 0"}},
-      {"header size", [](auto& h) { h.header_bytes = 8192; }, Errc::incompatible, {"header size is 8192", "expected 4096"}},
+      {"byte order",
+       [](auto& h) { h.byte_order = 0x0403'0201; },
+       Errc::incompatible,
+       {"byte order is 0x0000000004030201", "expected 0x0000000001020304"}},
+      {"older major",
+       [](auto& h) { h.layout_major = 0; },
+       Errc::incompatible,
+       {"layout version is 0.0", "expected 1.x"}},
+      {"newer major",
+       [](auto& h) { h.layout_major = 2, h.layout_minor = 7; },
+       Errc::incompatible,
+       {"layout version is 2.7", "expected 1.x"}},
+      {"word size",
+       [](auto& h) { h.word_bits = 32; },
+       Errc::incompatible,
+       {"word size is 32 bits", "expected 64 bits"}},
+      {"fingerprint",
+       [](auto& h) { h.fingerprint = 5; },
+       Errc::incompatible,
+       {"layout fingerprint is 0x0000000000000005", "expected 0x"}},
+      {"incompatible feature",
+       [](auto& h) { h.features_incompatible = 4; },
+       Errc::incompatible,
+       {"incompatible feature mask is 0x0000000000000004", "expected none"}},
+      {"read-only feature",
+       [](auto& h) { h.features_read_only = 8; },
+       Errc::read_only,
+       {"read-only-compatible feature mask is 0x0000000000000008", "expected none", "inspect"}},
+      {"development build",
+       [](auto& h) { h.development_build ^= 1U; },
+       Errc::incompatible,
+       {"development-build bit is 1", "expected 0"}},
+      {"header size",
+       [](auto& h) { h.header_bytes = 8192; },
+       Errc::incompatible,
+       {"header size is 8192", "expected 4096"}},
       {"clock", [](auto& h) { h.clock_id = 7; }, Errc::foreign_clock, {"clock id is 7", "expected 1"}},
-      {"boot", [](auto& h) { h.boot_id[3] ^= 1U; }, Errc::foreign_clock, {"boot id is another boot's", "expected this boot's"}},
-      {"time namespace", [](auto& h) { h.time_namespace = 99; }, Errc::foreign_clock, {"time namespace is 99", "expected " + number(header.time_namespace)}},
-      {"no breakers", [](auto& h) { h.breakers = 0; }, Errc::corrupt, {"number of breakers is 0", "expected 1 to 900000"}},
-      {"too many breakers", [](auto& h) { h.breakers = core::kMaxBreakers + 1; }, Errc::corrupt, {"number of breakers is 900001", "expected 1 to 900000"}},
-      {"no participants", [](auto& h) { h.participants = 0; }, Errc::corrupt, {"number of participants is 0", "expected 1 to 32768"}},
-      {"too many participants", [](auto& h) { h.participants = 32'769; }, Errc::corrupt, {"number of participants is 32769", "expected 1 to 32768"}},
-      {"no ring slots", [](auto& h) { h.ring_slots = 15; }, Errc::corrupt, {"number of ring slots is 15", "expected 16 to 2^40"}},
-      {"too many ring slots", [](auto& h) { h.ring_slots = ~std::uint64_t{0}; }, Errc::corrupt, {"number of ring slots is 18446744073709551615", "expected 16 to 2^40"}},
+      {"boot",
+       [](auto& h) { h.boot_id[3] ^= 1U; },
+       Errc::foreign_clock,
+       {"boot id is another boot's", "expected this boot's"}},
+      {"time namespace",
+       [](auto& h) { h.time_namespace = 99; },
+       Errc::foreign_clock,
+       {"time namespace is 99", "expected " + number(header.time_namespace)}},
+      {"no breakers",
+       [](auto& h) { h.breakers = 0; },
+       Errc::corrupt,
+       {"number of breakers is 0", "expected 1 to 900000"}},
+      {"too many breakers",
+       [](auto& h) { h.breakers = core::kMaxBreakers + 1; },
+       Errc::corrupt,
+       {"number of breakers is 900001", "expected 1 to 900000"}},
+      {"no participants",
+       [](auto& h) { h.participants = 0; },
+       Errc::corrupt,
+       {"number of participants is 0", "expected 1 to 32768"}},
+      {"too many participants",
+       [](auto& h) { h.participants = 32'769; },
+       Errc::corrupt,
+       {"number of participants is 32769", "expected 1 to 32768"}},
+      {"no ring slots",
+       [](auto& h) { h.ring_slots = 15; },
+       Errc::corrupt,
+       {"number of ring slots is 15", "expected 16 to 2^40"}},
+      {"too many ring slots",
+       [](auto& h) { h.ring_slots = ~std::uint64_t{0}; },
+       Errc::corrupt,
+       {"number of ring slots is 18446744073709551615", "expected 16 to 2^40"}},
       {"other breakers", [](auto& h) { ++h.breakers; }, Errc::corrupt, {"geometry", "expected"}},
       {"other participants", [](auto& h) { ++h.participants; }, Errc::corrupt, {"geometry", "expected"}},
       {"other ring slots", [](auto& h) { h.ring_slots += 4096; }, Errc::corrupt, {"geometry", "expected"}},
@@ -150,9 +206,18 @@ TEST_F(AttachTo, AHeaderWithOneForeignFieldIsRefusedWithFieldFoundAndExpected) {
       {"breakers' offset", [](auto& h) { h.breakers_offset = ~std::uint64_t{0}; }, Errc::corrupt, {"geometry"}},
       {"records' offset", [](auto& h) { h.records_offset = 1; }, Errc::corrupt, {"geometry"}},
       {"rings' offset", [](auto& h) { h.rings_offset = 1; }, Errc::corrupt, {"geometry"}},
-      {"total size", [](auto& h) { h.total_bytes = 4096; }, Errc::corrupt, {"geometry", "expected " + number(header.total_bytes)}},
-      {"an epoch before time began", [](auto& h) { h.epoch_us = -1; }, Errc::corrupt, {"epoch is -1", "expected 0 to 2^60"}},
-      {"an epoch that overflows", [](auto& h) { h.epoch_us = INT64_MAX; }, Errc::corrupt, {"epoch is 9223372036854775807", "expected 0 to 2^60"}},
+      {"total size",
+       [](auto& h) { h.total_bytes = 4096; },
+       Errc::corrupt,
+       {"geometry", "expected " + number(header.total_bytes)}},
+      {"an epoch before time began",
+       [](auto& h) { h.epoch_us = -1; },
+       Errc::corrupt,
+       {"epoch is -1", "expected 0 to 2^60"}},
+      {"an epoch that overflows",
+       [](auto& h) { h.epoch_us = INT64_MAX; },
+       Errc::corrupt,
+       {"epoch is 9223372036854775807", "expected 0 to 2^60"}},
   };
   for (const Patch& patch : patches) {
     SCOPED_TRACE(patch.what);
@@ -162,7 +227,8 @@ TEST_F(AttachTo, AHeaderWithOneForeignFieldIsRefusedWithFieldFoundAndExpected) {
     write_header(path, patched);
     const Error error = attach();
     expect_refused(error, patch.code, {"segment '" + *made.options().name + "': "});
-    for (const std::string& part : patch.message) EXPECT_THAT(error.message, HasSubstr(part));
+    for (const std::string& part : patch.message)
+      EXPECT_THAT(error.message, HasSubstr(part));
   }
 }
 
@@ -179,7 +245,10 @@ TEST_F(AttachTo, AHeaderWithWhatOnlyLaterVersionsKnowWorks) {
       {"compatible features", [](auto& h) { h.features_compatible = ~std::uint64_t{0}; }, Errc::ok, {}},
       {"a journal", [](auto& h) { h.journal_offset = h.journal_bytes = ~std::uint64_t{0}; }, Errc::ok, {}},
       {"the reserved word", [](auto& h) { h.reserved = ~0U; }, Errc::ok, {}},
-      {"another creator", [](auto& h) { h.creator_pid = ~0U, h.creation_id[0] ^= 1U, h.created_wall_ns = INT64_MIN; }, Errc::ok, {}},
+      {"another creator",
+       [](auto& h) { h.creator_pid = ~0U, h.creation_id[0] ^= 1U, h.created_wall_ns = INT64_MIN; },
+       Errc::ok,
+       {}},
       {"the earliest epoch", [](auto& h) { h.epoch_us = 0; }, Errc::ok, {}},
       {"the latest epoch", [](auto& h) { h.epoch_us = std::int64_t{1} << 60U; }, Errc::ok, {}},
   };
@@ -192,51 +261,52 @@ TEST_F(AttachTo, AHeaderWithWhatOnlyLaterVersionsKnowWorks) {
     write_header(path, patched);
     const std::string name = "b" + std::to_string(number++);
     expect_success_in_child([&] {
-                const auto segment = Segment::attach(made.options());
-                ASSERT_TRUE(segment) << segment.error().message;
-                auto storage = ShmStorage<>::open(*segment, {.name = name});
-                ASSERT_TRUE(storage) << storage.error().message;
-                const AdmitResult admitted = storage->admit();
-                EXPECT_EQ(admitted.admission, Admission::allowed);
-                EXPECT_EQ(storage->record_outcome(admitted.token, Outcome::failure).status, RecordStatus::counted);
-                EXPECT_EQ(storage->force_state(CircuitState::open).error, Errc::ok);
-                EXPECT_EQ(storage->admit().admission, Admission::rejected);
-              });
+      const auto segment = Segment::attach(made.options());
+      ASSERT_TRUE(segment) << segment.error().message;
+      auto storage = ShmStorage<>::open(*segment, {.name = name});
+      ASSERT_TRUE(storage) << storage.error().message;
+      const AdmitResult admitted = storage->admit();
+      EXPECT_EQ(admitted.admission, Admission::allowed);
+      EXPECT_EQ(storage->record_outcome(admitted.token, Outcome::failure).status, RecordStatus::counted);
+      EXPECT_EQ(storage->force_state(CircuitState::open).error, Errc::ok);
+      EXPECT_EQ(storage->admit().admission, Admission::rejected);
+    });
   }
 }
 
 TEST_F(AttachTo, AHeaderWithAnyBitFlippedIsRefused) {
   expect_success_in_child([&] {
-              for (std::size_t bit = 0; bit < sizeof header * 8; ++bit) {
-                core::Header flipped = header;
-                reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
-                write_header(path, flipped);
-                const auto segment = Segment::attach(made.options());
-                ASSERT_FALSE(segment) << "bit " << bit;
-                ASSERT_FALSE(segment.error().message.empty());
-              }
-              restore();
-              EXPECT_TRUE(Segment::attach(made.options()));
-            });
+    for (std::size_t bit = 0; bit < sizeof header * 8; ++bit) {
+      core::Header flipped = header;
+      reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
+      write_header(path, flipped);
+      const auto segment = Segment::attach(made.options());
+      ASSERT_FALSE(segment) << "bit " << bit;
+      ASSERT_FALSE(segment.error().message.empty());
+    }
+    restore();
+    EXPECT_TRUE(Segment::attach(made.options()));
+  });
 }
 
 TEST_F(AttachTo, AHeaderWithAnyBitFlippedAndSignedAnewIsRefusedOrWorks) {
   int worked = 0;
   const SharedArea<int> count;
   expect_success_in_child([&] {
-              for (std::size_t bit = 0; bit < offsetof(core::Header, checksum) * 8; ++bit) {
-                core::Header flipped = header;
-                reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
-                sign(flipped);
-                write_header(path, flipped);
-                const auto segment = Segment::attach(made.options());
-                if (!segment) continue;
-                ++*count;
-                use(*segment);
-              }
-            });
+    for (std::size_t bit = 0; bit < offsetof(core::Header, checksum) * 8; ++bit) {
+      core::Header flipped = header;
+      reinterpret_cast<unsigned char*>(&flipped)[bit / 8] ^= static_cast<unsigned char>(1U << (bit % 8));
+      sign(flipped);
+      write_header(path, flipped);
+      const auto segment = Segment::attach(made.options());
+      if (!segment) continue;
+      ++*count;
+      use(*segment);
+    }
+  });
   worked = *count;
-  // Those that do not decide anything: minor version, compatible features, creation and its time, the journal, the creator.
+  // Those that do not decide anything: minor version, compatible features, creation and its time, the journal, the
+  // creator.
   EXPECT_GT(worked, 300);
   EXPECT_LT(worked, 700);
 }
@@ -249,13 +319,15 @@ TEST(SegmentWords, WithAnyBitFlippedGiveErrorsOrWork) {
     words[bit / 64] ^= std::uint64_t{1} << (bit % 64);
     write_bytes(made.path(), core::kSegmentWordsOffset, words, sizeof words);
     expect_success_in_child([&] {
-      for (const char* name : {"one", "another", "third"}) use(made.segment(), name);
+      for (const char* name : {"one", "another", "third"})
+        use(made.segment(), name);
     });
     if (HasFailure()) FAIL() << "bit " << bit;
   }
 }
 
-// ---- files that are none of ours ---------------------------------------------------------------------------------------------
+// ---- files that are none of ours
+// ---------------------------------------------------------------------------------------------
 
 /// A name of which nothing exists.
 class AttachByName : public ::testing::Test {
@@ -269,7 +341,8 @@ class AttachByName : public ::testing::Test {
 };
 
 TEST_F(AttachByName, ThatDoesNotExistSaysWhere) {
-  expect_refused(attach_in_child(options), Errc::segment_not_found, {"segment '" + *options.name + "' does not exist", path});
+  expect_refused(attach_in_child(options), Errc::segment_not_found,
+                 {"segment '" + *options.name + "' does not exist", path});
 }
 
 TEST_F(AttachByName, InADirectoryThatDoesNotExistNamesTheDirectory) {
@@ -289,8 +362,10 @@ TEST_F(AttachByName, OfASymbolicLinkIsRefusedWhereverItLeads) {
   for (const std::string& target : {real.path(), std::string{"/dev/shm/nothing-here"}, path}) {
     ASSERT_EQ(::symlink(target.c_str(), path.c_str()), 0);
     expect_refused(attach_in_child(options), Errc::not_a_segment, {path, "is a symbolic link"});
-    expect_refused(error_in_child([&] { return error_of(Segment::open(options)); }), Errc::not_a_segment, {"is a symbolic link"});
-    expect_refused(error_in_child([&] { return error_of(Segment::create(options)); }), Errc::segment_exists, {"exists already"});
+    expect_refused(error_in_child([&] { return error_of(Segment::open(options)); }), Errc::not_a_segment,
+                   {"is a symbolic link"});
+    expect_refused(error_in_child([&] { return error_of(Segment::create(options)); }), Errc::segment_exists,
+                   {"exists already"});
     ASSERT_EQ(::unlink(path.c_str()), 0);
   }
 }
@@ -316,9 +391,11 @@ TEST_F(AttachByName, OfASocketIsRefused) {
 }
 
 TEST_F(AttachByName, OfADeviceIsRefused) {
-  if (::mknod(path.c_str(), S_IFCHR | 0600, (1U << 8U) | 3U) != 0) GTEST_SKIP() << "no right to make a device";  // /dev/null
+  if (::mknod(path.c_str(), S_IFCHR | 0600, (1U << 8U) | 3U) != 0)
+    GTEST_SKIP() << "no right to make a device";  // /dev/null
   const Error error = attach_in_child(options);
-  EXPECT_TRUE(error.code == Errc::not_a_segment || error.code == Errc::permission_denied) << error.message;  // mounted nodev
+  EXPECT_TRUE(error.code == Errc::not_a_segment || error.code == Errc::permission_denied)
+      << error.message;  // mounted nodev
 }
 
 TEST_F(AttachByName, OfAHardLinkIsRefused) {
@@ -336,12 +413,14 @@ TEST_F(AttachByName, RefusesToRemoveWhatIsNoFile) {
   expect_refused(Segment::remove(options), Errc::segment_not_found, {"does not exist"});
 }
 
-// ---- owner and mode ------------------------------------------------------------------------------------------------------------
+// ---- owner and mode
+// ------------------------------------------------------------------------------------------------------------
 
 TEST(SegmentOwner, ThatIsNeitherTheUserNorRootNorTrustedIsRefused) {
   TestSegment made;
   made.detach();
-  if (::chown(made.path().c_str(), kNobody, static_cast<gid_t>(-1)) != 0) GTEST_SKIP() << "only root can change the owner of a file";
+  if (::chown(made.path().c_str(), kNobody, static_cast<gid_t>(-1)) != 0)
+    GTEST_SKIP() << "only root can change the owner of a file";
   expect_refused(attach_in_child(made.options()), Errc::wrong_owner,
                  {"owner is uid 65534", "expected uid " + std::to_string(::geteuid()), "root", "trusted"});
   SegmentOptions trusting = made.options();
@@ -364,7 +443,8 @@ TEST(SegmentOwner, MayBeRootForAnybodyWhomTheModeLetsIn) {
     });
   };
   EXPECT_EQ(as_nobody(open_to_all.options()).message, "");
-  expect_refused(as_nobody(private_one.options()), Errc::permission_denied, {"opening " + private_one.path(), "Permission denied"});
+  expect_refused(as_nobody(private_one.options()), Errc::permission_denied,
+                 {"opening " + private_one.path(), "Permission denied"});
 }
 
 TEST(SegmentMode, WithMoreWriteBitsThanAllowedIsRefused) {
@@ -375,7 +455,8 @@ TEST(SegmentMode, WithMoreWriteBitsThanAllowedIsRefused) {
     SegmentOptions options = made.options();
     char octal[8];
     std::snprintf(octal, sizeof octal, "0%o", mode);
-    expect_refused(attach_in_child(options), Errc::unsafe_mode, {"mode is " + std::string{octal}, "expected no write bits beyond 0600"});
+    expect_refused(attach_in_child(options), Errc::unsafe_mode,
+                   {"mode is " + std::string{octal}, "expected no write bits beyond 0600"});
     options.mode = mode & 0666U;
     EXPECT_EQ(attach_in_child(options).message, "");
   }
@@ -391,7 +472,8 @@ TEST(SegmentMode, MayLetOthersRead) {
   EXPECT_EQ(attach_in_child(made.options()).message, "");
 }
 
-// ---- clocks --------------------------------------------------------------------------------------------------------------------
+// ---- clocks
+// --------------------------------------------------------------------------------------------------------------------
 
 TEST(SegmentClock, OfAnotherTimeNamespaceIsRefused) {
   const TestSegment made;
@@ -404,95 +486,101 @@ TEST(SegmentClock, OfAnotherTimeNamespaceIsRefused) {
     // The process itself stays in its namespace, its children do not.
     EXPECT_TRUE(Segment::attach(made.options()));
     expect_success_in_child([&] {
-                expect_refused(error_of(Segment::attach(made.options())), Errc::foreign_clock,
-                               {"time namespace is " + std::to_string(read_header(made.path()).time_namespace), "expected "});
-                SegmentOptions mine{.name = unique_segment_name() + "-there", .breakers = 1, .participants = 1};
-                EXPECT_TRUE(Segment::create(mine));
-                EXPECT_TRUE(Segment::attach(mine));
-                EXPECT_FALSE(Segment::remove(mine));
-              });
+      expect_refused(error_of(Segment::attach(made.options())), Errc::foreign_clock,
+                     {"time namespace is " + std::to_string(read_header(made.path()).time_namespace), "expected "});
+      SegmentOptions mine{.name = unique_segment_name() + "-there", .breakers = 1, .participants = 1};
+      EXPECT_TRUE(Segment::create(mine));
+      EXPECT_TRUE(Segment::attach(mine));
+      EXPECT_FALSE(Segment::remove(mine));
+    });
     return ::testing::Test::HasFailure() ? Child::kFailedExpectation : 0;
   });
   SHMCB_SKIP_IF_REFUSED(ended, "no time namespaces for this user");
   EXPECT_EQ(ended, exited(0));
 }
 
-// ---- nothing stays behind --------------------------------------------------------------------------------------------------
+// ---- nothing stays behind
+// --------------------------------------------------------------------------------------------------
 
 TEST(SegmentRefusals, LeaveNoDescriptorAndNoMapping) {
   expect_success_in_child([] {
-              TestSegment made;
-              made.detach();
-              const core::Header header = read_header(made.path());
-              const SegmentOptions& options = made.options();
-              (void)Segment::attach(options);  // whatever is opened once for all is open now
-              const std::size_t descriptors = open_descriptors();
-              EXPECT_EQ(mappings_of(kAnySegment), 0U);
-              for (const int kind : {0, 1, 2, 3, 4, 5}) {
-                core::Header patched = header;
-                if (kind == 0) patched.magic = 0;
-                if (kind == 1) patched.checksum = 0;
-                if (kind == 2) patched.records = 0;
-                if (kind != 1) sign(patched);
-                write_header(made.path(), patched);
-                if (kind == 3) (void)::chmod(made.path().c_str(), 0666);
-                if (kind == 4) (void)::truncate(made.path().c_str(), 5000);
-                if (kind == 5) (void)::truncate(made.path().c_str(), 0);
-                for (int i = 0; i < 10; ++i) ASSERT_FALSE(Segment::attach(options)) << kind;
-                for (int i = 0; i < 10; ++i) ASSERT_FALSE(Segment::open(options)) << kind;
-                for (int i = 0; i < 10; ++i) ASSERT_FALSE(Segment::create(options)) << kind;
-                (void)::chmod(made.path().c_str(), 0600);
-              }
-              EXPECT_EQ(open_descriptors(), descriptors);
-              EXPECT_EQ(mappings_of(kAnySegment), 0U);
-              EXPECT_FALSE(Segment::remove(options));
-            });
+    TestSegment made;
+    made.detach();
+    const core::Header header = read_header(made.path());
+    const SegmentOptions& options = made.options();
+    (void)Segment::attach(options);  // whatever is opened once for all is open now
+    const std::size_t descriptors = open_descriptors();
+    EXPECT_EQ(mappings_of(kAnySegment), 0U);
+    for (const int kind : {0, 1, 2, 3, 4, 5}) {
+      core::Header patched = header;
+      if (kind == 0) patched.magic = 0;
+      if (kind == 1) patched.checksum = 0;
+      if (kind == 2) patched.records = 0;
+      if (kind != 1) sign(patched);
+      write_header(made.path(), patched);
+      if (kind == 3) (void)::chmod(made.path().c_str(), 0666);
+      if (kind == 4) (void)::truncate(made.path().c_str(), 5000);
+      if (kind == 5) (void)::truncate(made.path().c_str(), 0);
+      for (int i = 0; i < 10; ++i)
+        ASSERT_FALSE(Segment::attach(options)) << kind;
+      for (int i = 0; i < 10; ++i)
+        ASSERT_FALSE(Segment::open(options)) << kind;
+      for (int i = 0; i < 10; ++i)
+        ASSERT_FALSE(Segment::create(options)) << kind;
+      (void)::chmod(made.path().c_str(), 0600);
+    }
+    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(mappings_of(kAnySegment), 0U);
+    EXPECT_FALSE(Segment::remove(options));
+  });
 }
 
 TEST(SegmentRefusals, WithoutADescriptorOrMemoryNameTheCause) {
   TestSegment made;
   made.detach();
   expect_success_in_child([&] {
-              const rlimit none{.rlim_cur = 0, .rlim_max = 0};
-              if (::setrlimit(RLIMIT_NOFILE, &none) != 0) throw std::runtime_error("setrlimit");
-              expect_refused(error_of(Segment::attach(made.options())), Errc::system, {"opening " + made.path(), "Too many open files"});
-            });
+    const rlimit none{.rlim_cur = 0, .rlim_max = 0};
+    if (::setrlimit(RLIMIT_NOFILE, &none) != 0) throw std::runtime_error("setrlimit");
+    expect_refused(error_of(Segment::attach(made.options())), Errc::system,
+                   {"opening " + made.path(), "Too many open files"});
+  });
   expect_success_in_child([&] {
-              (void)Segment::attach(made.options());
-              const std::size_t descriptors = open_descriptors();
-              if (!fail_system_call({.number = SYS_mmap}, ENOMEM)) return kRefusedByKernel;
-              expect_refused(error_of(Segment::attach(made.options())), Errc::system, {"segment"});
-              EXPECT_EQ(open_descriptors(), descriptors);
-              return 0;
-            });
+    (void)Segment::attach(made.options());
+    const std::size_t descriptors = open_descriptors();
+    if (!fail_system_call({.number = SYS_mmap, .argument = 3, .mask = MAP_SHARED}, ENOMEM)) return kRefusedByKernel;
+    expect_refused(error_of(Segment::attach(made.options())), Errc::system, {"segment"});
+    EXPECT_EQ(open_descriptors(), descriptors);
+    return 0;
+  });
 }
 
 TEST(SegmentAttachment, HoldsOneDescriptorAndOneMappingUntilItsLastCopyGoes) {
   expect_success_in_child([] {
-              TestSegment made;
-              made.detach();
-              const std::size_t descriptors = open_descriptors();
-              {
-                const Segment segment = made.attach();
-                const std::optional<Segment> copy{segment};
-                EXPECT_EQ(open_descriptors(), descriptors + 1);
-                EXPECT_EQ(mappings_of("shmcb." + *made.options().name), 1U);
-              }
-              EXPECT_EQ(open_descriptors(), descriptors);
-              EXPECT_EQ(mappings_of(kAnySegment), 0U);
-            });
+    TestSegment made;
+    made.detach();
+    const std::size_t descriptors = open_descriptors();
+    {
+      const Segment segment = made.attach();
+      const std::optional<Segment> copy{segment};
+      EXPECT_EQ(open_descriptors(), descriptors + 1);
+      EXPECT_EQ(mappings_of("shmcb." + *made.options().name), 1U);
+    }
+    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(mappings_of(kAnySegment), 0U);
+  });
 }
 
 TEST(SegmentAttachment, IsNotInheritedThroughExec) {
   const TestSegment made;
   const std::string name = "shmcb." + *made.options().name;
   expect_success_in_child([&] {
-              const Segment segment = made.attach();
-              // Nothing of the segment may show in the new program; the shell itself counts what it has.
-              const std::string script = "! grep -q '" + name + "' /proc/self/maps && ! ls -l /proc/$$/fd | grep -q '" + name + "'";
-              ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr);
-              return 1;
-            });
+    const Segment segment = made.attach();
+    // Nothing of the segment may show in the new program; the shell itself counts what it has.
+    const std::string script =
+        "! grep -q '" + name + "' /proc/self/maps && ! ls -l /proc/$$/fd | grep -q '" + name + "'";
+    ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr);
+    return 1;
+  });
 }
 
 TEST(SegmentAttachment, CanBringInEveryPage) {
@@ -504,7 +592,8 @@ TEST(SegmentAttachment, CanBringInEveryPage) {
   use(*segment);
 }
 
-// ---- the name ------------------------------------------------------------------------------------------------------------------
+// ---- the name
+// ------------------------------------------------------------------------------------------------------------------
 
 TEST(SegmentStatus, SaysWhetherTheNameStillLeadsHere) {
   const TestSegment made;
@@ -541,11 +630,11 @@ TEST(SegmentStatus, OfAForkedChildOfARemovedSegmentIsRemovedAndItsBreakersWork) 
   const TestSegment made;
   EXPECT_FALSE(Segment::remove(made.options()));
   expect_success_in_child([&] {
-              EXPECT_EQ(made->status(), SegmentStatus::removed);
-              auto storage = ShmStorage<>::open(made.segment(), {.name = "b"});
-              ASSERT_TRUE(storage) << storage.error().message;
-              EXPECT_EQ(storage->force_state(CircuitState::open).error, Errc::ok);
-            });
+    EXPECT_EQ(made->status(), SegmentStatus::removed);
+    auto storage = ShmStorage<>::open(made.segment(), {.name = "b"});
+    ASSERT_TRUE(storage) << storage.error().message;
+    EXPECT_EQ(storage->force_state(CircuitState::open).error, Errc::ok);
+  });
   auto storage = ShmStorage<>::open(made.segment(), {.name = "b"});
   ASSERT_TRUE(storage);
   EXPECT_EQ(storage->peek().state, CircuitState::open);
@@ -564,7 +653,8 @@ TEST(SegmentName, ThatIsRemovedAndMadeAgainAllTheTimeIsAttachedToOrNotFound) {
     }
   }));
   others.push_back(fork_child([&] {
-    while (!stop->load()) (void)Segment::remove(options);
+    while (!stop->load())
+      (void)Segment::remove(options);
   }));
   int attached = 0;
   EXPECT_TRUE(wait_until([&] {
@@ -578,7 +668,8 @@ TEST(SegmentName, ThatIsRemovedAndMadeAgainAllTheTimeIsAttachedToOrNotFound) {
     return attached == 200 || ::testing::Test::HasFailure();
   }));
   stop->store(true);
-  for (Child& child : others) EXPECT_EQ(child.wait(), exited(0));
+  for (Child& child : others)
+    EXPECT_EQ(child.wait(), exited(0));
   (void)Segment::remove(options);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bits of the shared words: what goes in comes out, fields do not touch each other, and what wraps wraps as documented.
+// The bits of the shared words: what goes in comes out, fields do not touch each other, and what wraps wraps as
+// documented.
 #include "shmcb/core/words.hpp"
 
 #include <array>
@@ -46,7 +47,8 @@ TEST(ControlWord, GivesBackEachFieldAtItsLimits) {
           EXPECT_EQ(word.version(), version);
           EXPECT_EQ(word.plainly_closed(), state == closed);
           EXPECT_EQ(word.closed(), state == closed);
-          EXPECT_EQ(word.bits & (Bits{0xFF} << 56U), static_cast<Bits>(state) << 62U) << "mode, ramp and the spare bits";
+          EXPECT_EQ(word.bits & (Bits{0xFF} << 56U), static_cast<Bits>(state) << 62U)
+              << "mode, ramp and the spare bits";
         }
       }
     }
@@ -224,7 +226,8 @@ TEST(RejectedWord, IsLaterByHalfTheCircleAtMost) {
 }
 
 TEST(RejectedWord, ThatNeverCountedIsOfNoOutage) {
-  for (const Bits generation : {Bits{0}, Bits{1}, kMaxGeneration}) EXPECT_FALSE(Rejected{}.later_than(generation));
+  for (const Bits generation : {Bits{0}, Bits{1}, kMaxGeneration})
+    EXPECT_FALSE(Rejected{}.later_than(generation));
 }
 
 TEST(RejectedWord, ComparesInTheWidthOfTheGenerationsThatTheControlWordHas) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// THE conformance suite: what every storage must answer, as recorded traces and as one test per rule. A storage joins with
+// THE conformance suite: what every storage must answer, as recorded traces and as one test per rule. A storage joins
+// with
 //
 //   struct MyFactory {  // made anew for every breaker
 //     Result<MyStorage> open(const BreakerConfig& config, FakeClock clock);  // a fresh breaker that reads `clock`

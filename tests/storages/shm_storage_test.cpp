@@ -9,7 +9,8 @@ namespace {
 
 struct ShmFactory {
   Result<ShmStorage<FakeClock>> open(const BreakerConfig& config, FakeClock clock) {
-    const SegmentOptions options{.name = unique_segment_name(), .breakers = 1, .ring_slots = 8192, .participants = 1, .epoch = clock.now()};
+    const SegmentOptions options{
+        .name = unique_segment_name(), .breakers = 1, .ring_slots = 8192, .participants = 1, .epoch = clock.now()};
     segment.emplace(options);
     return ShmStorage<FakeClock>::open(segment->segment(), config, OnMismatch::refuse, clock);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the kernel can do to a process, for children of a test: file systems of their own, system calls that fail, death at
-// a chosen system call. Where the kernel of the machine does not allow it, the child says so by kRefusedByKernel.
+// What the kernel can do to a process, for children of a test: file systems of their own, system calls that fail, death
+// at a chosen system call. Where the kernel of the machine does not allow it, the child says so by kRefusedByKernel.
 #pragma once
 
 #include <fcntl.h>
@@ -64,7 +64,8 @@ class TemporaryDirectory {
 /// The names in a directory.
 [[nodiscard]] inline std::set<std::string> listing(const std::string& directory) {
   std::set<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) names.insert(entry.path().filename());
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    names.insert(entry.path().filename());
   return names;
 }
 
@@ -88,7 +89,8 @@ struct SystemCall {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(call.number), 0, 4),
       // The low half of a 64-bit argument (little-endian).
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<std::uint32_t>(offsetof(seccomp_data, args) + 8UL * call.argument)),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+               static_cast<std::uint32_t>(offsetof(seccomp_data, args) + 8UL * call.argument)),
       BPF_STMT(BPF_ALU | BPF_AND | BPF_K, call.mask),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call.mask, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error)),
@@ -104,8 +106,9 @@ struct SystemCall {
   return fail_system_call({.number = SYS_openat, .argument = 2, .mask = O_TMPFILE}, EOPNOTSUPP);
 }
 
-/// Runs `work` in a child, stops it at its `stop`-th stop (it stops before and after each system call), calls `meanwhile` with
-/// the child, and lets it go on. Answers how it ended; when it made fewer system calls `meanwhile` was not called.
+/// Runs `work` in a child, stops it at its `stop`-th stop (it stops before and after each system call), calls
+/// `meanwhile` with the child, and lets it go on. Answers how it ended; when it made fewer system calls `meanwhile` was
+/// not called.
 template <class Work, class Meanwhile>
 [[nodiscard]] Ended run_stopped_at_system_call(Work work, int stop, Meanwhile meanwhile) {
   Child child = fork_child([&work]() -> int {

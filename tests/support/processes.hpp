@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Processes for tests: forked children under a watchdog, and memory and a barrier that they share with their parent. Nothing
-// here sleeps; whatever waits gives up when its watchdog is over.
+// Processes for tests: forked children under a watchdog, and memory and a barrier that they share with their parent.
+// Nothing here sleeps; whatever waits gives up when its watchdog is over.
 #pragma once
 
 #include <dirent.h>
@@ -37,7 +37,8 @@ namespace shmcb::test {
 
 using Watchdog = std::chrono::milliseconds;
 
-/// Arbitrary: far beyond what any child needs on a busy machine with sanitizers, below the time after which CTest gives up.
+/// Arbitrary: far beyond what any child needs on a busy machine with sanitizers, below the time after which CTest gives
+/// up.
 inline constexpr Watchdog kWatchdog = std::chrono::seconds{60};
 
 /// Asks until it is so; false when the watchdog is over.
@@ -160,8 +161,8 @@ template <class Work>
   return !failed_before && ::testing::Test::HasFailure() ? Child::kFailedExpectation : code;
 }
 
-/// Runs `work` in a forked child, which ends with `_exit`: nothing of the parent's is destroyed there. Its exit code is what
-/// `exit_code_of` says. A child of the main thread dies with its parent.
+/// Runs `work` in a forked child, which ends with `_exit`: nothing of the parent's is destroyed there. Its exit code is
+/// what `exit_code_of` says. A child of the main thread dies with its parent.
 template <class Work>
 [[nodiscard]] Child fork_child(Work work) {
   std::fflush(nullptr);  // else the child would print it again

@@ -14,7 +14,8 @@ struct ProgramResult {
   std::string errors{};
 };
 
-/// Runs `program` (a path) with `arguments`, `input` on its standard input. Throws std::system_error where it cannot start.
+/// Runs `program` (a path) with `arguments`, `input` on its standard input. Throws std::system_error where it cannot
+/// start.
 [[nodiscard]] ProgramResult run_program(const std::string& program, const std::vector<std::string>& arguments,
                                         std::string_view input = {});
 

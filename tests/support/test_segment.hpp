@@ -2,13 +2,14 @@
 // A segment for one test: a name nobody else has, removed at the end by the process that made it.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <stdexcept>
 #include <string>
 #include <utility>
+
+#include <gtest/gtest.h>
 
 #include "shmcb/segment.hpp"
 
@@ -17,7 +18,8 @@ namespace shmcb::test {
 inline std::string unique_segment_name() {
   static std::atomic<int> count{0};
   const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-  std::string name = "test-" + std::to_string(::getpid()) + "-" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
+  std::string name =
+      "test-" + std::to_string(::getpid()) + "-" + std::to_string(count.fetch_add(1, std::memory_order_relaxed));
   if (info != nullptr) name += std::string{"-"} + info->name();
   for (char& c : name) {
     if (c == '/') c = '_';
@@ -34,7 +36,9 @@ class TestSegment {
     segment_.emplace(*std::move(created));
   }
   TestSegment(TestSegment&& other) noexcept
-      : options_(std::move(other.options_)), segment_(std::move(other.segment_)), maker_(std::exchange(other.maker_, 0)) {}
+      : options_(std::move(other.options_)),
+        segment_(std::move(other.segment_)),
+        maker_(std::exchange(other.maker_, 0)) {}
   TestSegment& operator=(TestSegment&&) = delete;
   TestSegment(const TestSegment&) = delete;
   TestSegment& operator=(const TestSegment&) = delete;

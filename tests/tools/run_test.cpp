@@ -427,7 +427,7 @@ TEST_F(Run, RefusesBadFlagsAndRunsNothing) {
       {{"--failure-exit-codes", "0-3"}, "have a code in common"},
       {{"--on-mismatch", "panic"}, "--on-mismatch is 'panic'"},
       {{"--on-storage-failure", "panic"}, "--on-storage-failure is 'panic'; it must be one of fail|run"},
-      {{"--window", "1048576"}, "--window is 1048576; it must be below 1048576"},
+      {{"--window", "1048576"}, "--window is 1048576; it must be at most 524288"},
       {{"--no-such-flag"}, "--no-such-flag"},
       {{"stray"}, "stray"},
   };
