@@ -17,7 +17,7 @@ struct Launch {
   double waited = 0;  ///< the share of the time in which a process was ready and did not get a processor
 };
 
-/// The launches of one case that count: those that were not disturbed, or all if too few were not.
+/// The launches of one case. What counts are those that were not disturbed; if too few were not, all, and it is marked.
 class Launches {
  public:
   void add(Launch launch) { all_.push_back(launch); }
@@ -26,7 +26,7 @@ class Launches {
   [[nodiscard]] std::size_t disturbed() const noexcept {
     return static_cast<std::size_t>(std::count_if(all_.begin(), all_.end(), &is_disturbed));
   }
-  [[nodiscard]] bool trusted() const noexcept { return 2 * disturbed() <= count(); }
+  [[nodiscard]] bool trusted() const noexcept { return disturbed() == 0 || count() - disturbed() >= kEnough; }
 
   [[nodiscard]] std::vector<double> sorted(double minus) const {
     std::vector<double> ns;
@@ -44,6 +44,7 @@ class Launches {
   }
 
  private:
+  static constexpr std::size_t kEnough = 5;                                        // arbitrary
   static bool is_disturbed(const Launch& launch) { return launch.waited > 0.02; }  // arbitrary
   std::vector<Launch> all_;
 };
@@ -123,7 +124,7 @@ class Tables {
     const std::vector<double> ns = launches.sorted(minus);
     if (ns.empty()) return "";
     return number(launches.median(minus)) + " [" + number(ns.front()) + ", " + number(ns.back()) + "]" +
-           (launches.trusted() ? "" : "~");
+           (launches.trusted() ? "" : " (!)");
   }
   static std::string times(double value) { return value > 0 ? " x" + number(value) : ""; }
 
@@ -141,7 +142,7 @@ class Tables {
         disturbed += one.launches.disturbed();
       }
     }
-    std::printf("%zu launches, %zu disturbed.", count, disturbed);
+    std::printf("%zu launches; %zu were disturbed and do not count.", count, disturbed);
     if (pacing != nullptr) std::printf(" %s ns of other work subtracted.", spread(*pacing, 0).c_str());
     std::printf("\n\n| floor | ns |\n|---|---|\n");
     if (const Group* floors = find(table.groups, "floor")) {

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// How much an operation may do: while others append beside it, and on words that no correct process wrote. Counted in
+// accesses, never in time.
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "shmcb/core/registry.hpp"
+#include "shmcb/shm_storage.hpp"
+#include "support/test_segment.hpp"
+
+namespace shmcb::test {
+namespace {
+
+/// Counts accesses, and lets others act in between.
+struct Watched {
+  static inline std::uint64_t steps = 0;
+  static inline std::function<void()> meanwhile;
+  static void step() {
+    ++steps;
+    if (meanwhile) meanwhile();
+  }
+};
+using WatchedEnv = core::AtomicEnv<Watched>;
+
+class BoundedWork : public ::testing::Test {
+ protected:
+  void open(std::uint32_t failures, std::uint32_t window) {
+    made.emplace(SegmentOptions{.breakers = 1, .ring_slots = core::ring_capacity(window), .participants = 2});
+    settings = {.failures = failures, .window = window};
+    core::Registry<core::StdEnv> registry(made->segment().view(), made->segment().presence());
+    bool created = false;
+    ASSERT_EQ(registry.find_or_add("breaker", settings, others, created), Errc::ok);
+    view = made->segment().view().in_environment<WatchedEnv>();
+    ASSERT_EQ(core::Registry<WatchedEnv>(view, made->segment().presence()).find("breaker", cell), Errc::ok);
+    Watched::steps = 0;
+  }
+  void TearDown() override { Watched::meanwhile = nullptr; }
+
+  void append_successes(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      ASSERT_EQ(others.record_allowed(0, Outcome::success, 1'000, others_start).status, RecordStatus::counted);
+    }
+  }
+
+  std::optional<TestSegment> made;
+  Settings settings;
+  core::SegmentView<WatchedEnv> view;
+  core::BreakerCell<core::StdEnv> others;  // acts as another process
+  core::SearchStart others_start;
+  core::BreakerCell<WatchedEnv> cell;
+  core::SearchStart start;
+};
+
+TEST_F(BoundedWork, AFailureThatOthersPassWhileItCountsGoesOnFromThere) {
+  constexpr std::uint32_t kWindow = 2'000;
+  open(2, kWindow);
+  append_successes(kWindow);
+  bool inside = false;
+  Watched::meanwhile = [&] {
+    if (inside || Watched::steps % 50 != 0) return;
+    inside = true;
+    append_successes(1);
+    inside = false;
+  };
+  const core::CellRecord recorded = cell.record_allowed(0, Outcome::failure, 1'000, start);
+  Watched::meanwhile = nullptr;
+  EXPECT_EQ(recorded.error, Errc::ok);
+  EXPECT_EQ(recorded.status, RecordStatus::counted);
+  EXPECT_LT(Watched::steps, 2 * kWindow) << "counted more than once";
+}
+
+TEST_F(BoundedWork, ALongCountInAWindowJustBelowAPowerOfTwoIsNotOvertaken) {
+  constexpr std::uint32_t kWindow = 1'023;
+  open(2, kWindow);
+  append_successes(2 * kWindow);
+  bool inside = false;
+  Watched::meanwhile = [&] {
+    if (inside || Watched::steps % 50 != 0) return;
+    inside = true;
+    append_successes(1);
+    inside = false;
+  };
+  core::CellState state;
+  EXPECT_EQ(cell.snapshot(state), Errc::ok);
+  EXPECT_LT(Watched::steps, 2 * kWindow) << "began again";
+  EXPECT_EQ(state.successes, kWindow);
+}
+
+TEST_F(BoundedWork, OnARingThatNoProcessWroteIsSpentAndThenAnError) {
+  open(2, core::kMaxWindow);
+  // As if every slot had been written, but one deep in the window in another lap.
+  auto& cells = *made->segment().view().breaker(0);
+  const core::RingWord ring{core::StdEnv::load(cells.ring, core::StdEnv::relaxed)};
+  auto* slots = made->segment().view().ring(ring);
+  for (std::uint32_t i = 0; i < ring.capacity(); ++i) {
+    const std::uint64_t lap = i < 8 ? 2 : i == 700'000 ? 3 : 1;
+    core::StdEnv::store(slots[i], core::Slot<core::StdWidths>::make(lap, 0, false, false, 1'000).bits,
+                        core::StdEnv::relaxed);
+  }
+  core::StdEnv::store(cells.hint, 2 * std::uint64_t{ring.capacity()}, core::StdEnv::relaxed);
+  core::CellState state;
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 25U;
+  EXPECT_EQ(cell.snapshot(state), Errc::corrupt);
+  EXPECT_LT(Watched::steps, kMost);
+  Watched::steps = 0;
+  EXPECT_EQ(cell.record_allowed(0, Outcome::failure, 1'000, start).error, Errc::corrupt);
+  EXPECT_LT(Watched::steps, kMost);
+}
+
+TEST(Place, WithALargerPieceThanIsWantedServesASmallerWindow) {
+  const TestSegment made(SegmentOptions{.breakers = 2, .ring_slots = 64, .participants = 2});
+  const auto& view = made.segment().view();
+  // What a taker leaves that gave up its place after it had got a piece of 32 slots.
+  using core::StdEnv;
+  StdEnv::store(view.words().arena, core::ArenaWord::make(0, 2).bits, StdEnv::relaxed);
+  StdEnv::store(view.breaker(0)->ring, core::RingWord::request(32).assigned_at(0).bits, StdEnv::relaxed);
+  auto storage =
+      ShmStorage<>::open(made.segment(), {.name = "small", .failure_threshold = {.failures = 2, .window = 10}});
+  ASSERT_TRUE(storage) << storage.error().message;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_EQ(storage->record_outcome(storage->admit().token, Outcome::success).status, RecordStatus::counted);
+  }
+  EXPECT_EQ(storage->snapshot().record.successes, 10U);
+  EXPECT_EQ(storage->force_state(CircuitState::open).error, Errc::ok);
+}
+
+}  // namespace
+}  // namespace shmcb::test
