@@ -26,7 +26,8 @@ const std::string kGood =
     R"("reason":"failure-threshold-reached","at_ms":3}}},)"
     R"({"at_ms":4,"op":"admit","attempt":"a2","expect":{"admission":"rejected","transition":null}},)"
     R"({"at_ms":5,"op":"force","to":"open","expect":{"transition":null}},)"
-    R"({"at_ms":6,"op":"snapshot","expect":{"state":"open","opened_at_ms":5,"successes":0,"failures":0,"rejected":0}}]})";
+    R"({"at_ms":6,"op":"snapshot","expect":{"state":"open","opened_at_ms":5,"successes":0,"failures":0,)"
+    R"("rejected":0}}]})";
 
 /// `text` with the first `old_part` replaced; it must be there.
 std::string with(std::string text, const std::string& old_part, const std::string& new_part) {

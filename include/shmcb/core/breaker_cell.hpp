@@ -288,8 +288,8 @@ class BreakerCell {
   // ---- changing the record
   // -----------------------------------------------------------------------------------------------
 
-  /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved on
-  /// meanwhile.
+  /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved
+  /// on meanwhile.
   template <class Decide>
   [[nodiscard]] CellRecord change(Decide decide) const noexcept {
     for (Work work; work.charge();) {

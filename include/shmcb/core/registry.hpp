@@ -66,8 +66,8 @@ class Registry {
       const Errc error = prepare(name, hash, settings, prepared, work);
       if (error == Errc::ok) return publish(name, hash, prepared, breaker, created, work);
       if (error != Errc::registry_full && error != Errc::ring_full) return error;
-      // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to: many
-      // processes start at once.
+      // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to:
+      // many processes start at once.
       if (attempt == kPatience || !let_finish(prepared)) {
         const Found again = look_up(name, hash, work);
         return again.error == Errc::ok && again.empty_slot == nullptr ? handle(again.breaker, breaker) : error;
@@ -340,8 +340,8 @@ class Registry {
   }
 
   static constexpr int kPatience = 256;  // arbitrary: how many others may take the last place and give it back
-  // Arbitrary: preparing takes microseconds, but whoever does it may have lost its processor for some milliseconds. Who is
-  // stopped in it must not hold up the others.
+  // Arbitrary: preparing takes microseconds, but whoever does it may have lost its processor for some milliseconds. Who
+  // is stopped in it must not hold up the others.
   static constexpr int kYields = 100'000;
 
   const SegmentView<Env>* view_;
