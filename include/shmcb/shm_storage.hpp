@@ -40,6 +40,13 @@ class ShmStorage {
     return storage;
   }
 
+  /// The same on what `Segment::open` answered: its error where there is no segment.
+  [[nodiscard]] static Result<ShmStorage> open(const Result<Segment>& segment, const BreakerConfig& config,
+                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}) {
+    if (!segment) return segment.error();
+    return open(*segment, config, on_mismatch, std::move(clock));
+  }
+
   [[nodiscard, gnu::always_inline]] AdmitResult admit() noexcept {
     std::uint64_t period = 0;
     if (cell_.allowed(period)) [[likely]] {
@@ -116,6 +123,8 @@ class ShmStorage {
       message += "failure_threshold.window is " + std::to_string(config.failure_threshold.window) + " and needs " +
                  std::to_string(core::ring_capacity(config.failure_threshold.window)) +
                  " ring slots; too few of the segment's " + std::to_string(segment.geometry().ring_slots) + " are left";
+    } else if (code == Errc::corrupt) {
+      message += "the segment holds what no process of ours writes; remove it and restart those that use it";
     } else {
       message += to_string(code);
     }

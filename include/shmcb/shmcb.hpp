@@ -3,6 +3,10 @@
 // permit.hpp.
 #pragma once
 
+#ifndef __cpp_exceptions
+#error "shmcb/shmcb.hpp needs exceptions; without them include shmcb/shm_storage.hpp and shmcb/permit.hpp"
+#endif
+
 #include "shmcb/circuit_breaker.hpp"
 #include "shmcb/classify.hpp"
 #include "shmcb/config.hpp"

@@ -259,7 +259,8 @@ Error check_file(int fd, const SegmentOptions& options, struct stat& info) {
   const std::uint32_t unexpected = info.st_mode & 0022U & ~options.mode;
   if (unexpected != 0) {
     return {Errc::unsafe_mode, segment(options) + ": mode is " + octal(info.st_mode & 0777U) +
-                                   ", expected no write bits beyond " + octal(options.mode)};
+                                   ", expected no write bits beyond " + octal(options.mode) +
+                                   ", the mode that was asked for"};
   }
   if (info.st_nlink > 1) {
     return {Errc::not_a_segment, segment(options) + ": " + path_of(options) + " has " + std::to_string(info.st_nlink) +

@@ -127,3 +127,25 @@ TEST(Place, WithALargerPieceThanIsWantedServesASmallerWindow) {
 
 }  // namespace
 }  // namespace shmcb::test
+
+namespace shmcb::test {
+namespace {
+
+TEST_F(BoundedWork, OnAZeroedBreakerIsLittle) {
+  open(2, 10);
+  auto& cells = *made->segment().view().breaker(0);
+  core::StdEnv::store(cells.hint, 0, core::StdEnv::relaxed);
+  constexpr std::uint64_t kMost = 50'000;
+  EXPECT_EQ(cell.record_allowed(0, Outcome::success, 1'000, start).error, Errc::corrupt);
+  EXPECT_LT(Watched::steps, kMost);
+  Watched::steps = 0;
+  core::CellState state;
+  EXPECT_EQ(cell.snapshot(state), Errc::corrupt);
+  EXPECT_LT(Watched::steps, 4 * kMost);
+  Watched::steps = 0;
+  EXPECT_EQ(cell.force(CircuitState::open, 1'000).error, Errc::corrupt);
+  EXPECT_LT(Watched::steps, kMost);
+}
+
+}  // namespace
+}  // namespace shmcb::test

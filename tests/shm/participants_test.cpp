@@ -587,27 +587,29 @@ TEST_F(Fork, WhileAnotherThreadIsJustGettingItsNumberGivesAChildThatWorks) {
   }
   for (int round = 0; round < 5; ++round) {
     SharedArea<std::atomic<bool>> begun;
-    EXPECT_EQ(run_in_child([&]() -> int {
-                std::thread renewing([&] {
-                  *begun = true;
-                  (void)breaker.force_state(CircuitState::closed);
-                });
-                while (!*begun)
-                  ::sched_yield();
-                for (int i = 0; i < 20 * round; ++i)
-                  ::sched_yield();
-                const pid_t pid = ::fork();
-                if (pid == 0) {
-                  ::alarm(30);
-                  ::_exit(static_cast<int>(breaker.force_state(CircuitState::open).error));
-                }
-                Child child{pid};
-                const Ended ended = child.wait();
-                renewing.join();
-                return ended.exit_code;
-              }),
-              exited(static_cast<int>(Errc::ok)))
-        << "round " << round;
+    SharedArea<Errc> error;
+    *error = Errc::system;
+    const Ended ended = run_in_child([&] {
+      std::thread renewing([&] {
+        *begun = true;
+        (void)breaker.force_state(CircuitState::closed);
+      });
+      while (!*begun)
+        ::sched_yield();
+      for (int i = 0; i < 20 * round; ++i)
+        ::sched_yield();
+      const pid_t pid = ::fork();
+      if (pid == 0) {
+        ::alarm(30);
+        *error = breaker.force_state(CircuitState::open).error;
+        ::kill(::getpid(), SIGKILL);  // _exit would have ThreadSanitizer look for the other thread
+      }
+      Child child{pid};
+      EXPECT_EQ(child.wait(), killed_by(SIGKILL));
+      renewing.join();
+    });
+    EXPECT_EQ(ended, exited(0)) << "round " << round;
+    EXPECT_EQ(to_string(*error), "ok") << "round " << round;
   }
 }
 

@@ -23,8 +23,6 @@ using Rejected = RejectedWord<StdWidths>;
 using enum CircuitState;
 
 struct TinyWidths {
-  static constexpr unsigned lap = 2;
-  static constexpr unsigned slot_generation = 1;
   static constexpr unsigned generation = 3;
   static constexpr unsigned version = 2;
 };

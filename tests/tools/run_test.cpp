@@ -500,8 +500,27 @@ void expect_trouble_with(const std::string& segment) {
   EXPECT_THAT(unguarded.errors, MatchesRegex("shmcb-run: warning: running without a breaker: .*segment.*\n"));
 }
 
+TEST_F(Run, ASegmentNameThatCanNeverBeRightIsWrongUsageAlsoWhereTroubleIsNot) {
+  const Words words{"--breaker", "b", "--segment", "no/such/place", "--on-storage-failure", "run", "--", "echo", "ran"};
+  const ProgramResult result = run_program(SHMCB_RUN_PATH, words);
+  EXPECT_EQ(result.exit_code, tools::exit_usage);
+  EXPECT_EQ(result.output, "");
+  EXPECT_THAT(result.errors, HasSubstr("segment name is 'no/such/place'; it must be of [A-Za-z0-9._-] only"));
+}
+
+TEST_F(Run, ASegmentThatAGroupMayWriteIsUsedWhereThatIsAskedFor) {
+  segment_.detach();
+  ASSERT_EQ(::chmod(segment_.path().c_str(), 0660), 0);
+  EXPECT_EQ(
+      run_program(SHMCB_RUN_PATH, {"--breaker", "b", "--segment", *segment_.options().name, "--", "true"}).exit_code,
+      tools::exit_io);
+  EXPECT_EQ(run_program(SHMCB_RUN_PATH,
+                        {"--breaker", "b", "--segment", *segment_.options().name, "--mode", "0660", "--", "true"})
+                .exit_code,
+            0);
+}
+
 TEST_F(Run, ASegmentThatCannotBeUsedIsTroubleOrNoneByChoice) {
-  expect_trouble_with("no/such/place");
   segment_.detach();
   const std::string path = segment_.path();
 

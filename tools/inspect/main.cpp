@@ -22,6 +22,7 @@
 #include "render.hpp"
 #include "shmcb/segment.hpp"
 #include "shmcb/segment_reader.hpp"
+#include "shmcb/version.hpp"
 #include "text.hpp"
 
 namespace {
@@ -78,7 +79,15 @@ void complain(std::string_view message) {
   if (!breakers) return fail(breakers.error());
   std::sort(breakers->begin(), breakers->end(),
             [](const BreakerInfo& a, const BreakerInfo& b) { return a.name < b.name; });
-  const int code = complain_about(*breakers);
+  int code = complain_about(*breakers);
+  const Result<SegmentInfo> info = reader->info();
+  if (info && info->bad_index_entries != 0) {
+    complain(
+        fmt::format("segment '{}' is corrupt: {} entries of its index name no breaker, so some may be missing here; "
+                    "remove it with rm and restart its processes",
+                    reader->name(), info->bad_index_entries));
+    code = tools::exit_data;
+  }
   return print(arguments.json ? list_json(*reader, *breakers) : list_text(*breakers), code);
 }
 
@@ -96,7 +105,8 @@ void complain(std::string_view message) {
   if (!reader) return fail(reader.error());
   const Result<SegmentInfo> info = reader->info();
   if (!info) return fail(info.error());
-  return print(arguments.json ? info_json(*info) : info_text(*info));
+  return print(arguments.json ? info_json(*info) : info_text(*info),
+               info->bad_index_entries == 0 ? tools::exit_ok : tools::exit_data);
 }
 
 // ---- create and rm ------------------------------------------------------------------------------
@@ -166,30 +176,6 @@ void complain(std::string_view message) {
 
 // ---- the command line ---------------------------------------------------------------------------
 
-template <class T>
-[[nodiscard]] std::optional<T> number(std::string_view text, int base) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  return error == std::errc{} && end == text.data() + text.size() ? std::optional<T>{value} : std::nullopt;
-}
-
-[[nodiscard]] std::uint32_t mode_of(const std::string& text) {
-  if (const auto mode = number<std::uint32_t>(text, 8)) return *mode;
-  throw CLI::ValidationError("--mode", "'" + escaped(text) + "' is not an octal number like 0640");
-}
-
-[[nodiscard]] std::uint32_t group_of(const std::string& text) {
-  if (const auto id = number<std::uint32_t>(text, 10)) return *id;
-  if (const group* found = ::getgrnam(text.c_str())) return found->gr_gid;
-  throw CLI::ValidationError("--group", "there is no group '" + escaped(text) + "'");
-}
-
-[[nodiscard]] std::uint32_t user_of(const std::string& text) {
-  if (const auto id = number<std::uint32_t>(text, 10)) return *id;
-  if (const passwd* found = ::getpwnam(text.c_str())) return found->pw_uid;
-  throw CLI::ValidationError("--trust-owner", "there is no user '" + escaped(text) + "'");
-}
-
 void add_segment_option(CLI::App& app, Arguments& arguments) {
   app.add_option_function<std::string>(
          "-s,--segment", [&arguments](const std::string& name) { arguments.segment.name = name; },
@@ -203,7 +189,7 @@ void add_reading_options(CLI::App& app, Arguments& arguments) {
          "--trust-owner",
          [&arguments](const std::vector<std::string>& users) {
            for (const std::string& user : users)
-             arguments.segment.trusted_owners.push_back(user_of(user));
+             arguments.segment.trusted_owners.push_back(tools::user_of(user));
          },
          "accept a segment of this user, beside one's own and root's; may be repeated")
       ->type_name("USER|UID")
@@ -229,12 +215,12 @@ void add_create_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--participants", segment.participants, "how many attached processes have an entry of their own")
       ->capture_default_str();
   app.add_option_function<std::string>(
-         "--mode", [&segment](const std::string& text) { segment.mode = mode_of(text); },
+         "--mode", [&segment](const std::string& text) { segment.mode = tools::mode_of(text); },
          "the file's exact mode, in octal")
       ->type_name("OCTAL")
       ->default_str("0600");
   app.add_option_function<std::string>(
-         "--group", [&segment](const std::string& text) { segment.group = group_of(text); }, "the file's group")
+         "--group", [&segment](const std::string& text) { segment.group = tools::group_of(text); }, "the file's group")
       ->type_name("GROUP|GID");
 }
 
@@ -264,6 +250,7 @@ int main(int argc, char** argv) {
     for (CLI::App* command : app.get_subcommands({}))
       command->footer(kExitCodes);
 
+    app.set_version_flag("--version", std::string{kVersion});
     if (const auto code = tools::parse_arguments(app, argc, argv)) return *code;
     if (list_command->parsed()) return list(arguments);
     if (show_command->parsed()) return show(arguments);

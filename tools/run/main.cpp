@@ -54,9 +54,14 @@ void occupy_standard_descriptors() noexcept {
 }
 
 [[nodiscard]] Finish without_breaker(const Error& error, const Options& options, const Signals& signals) {
-  if (error.code == Errc::invalid_config || error.code == Errc::config_mismatch) {
+  if (error.code == Errc::config_mismatch) {
     say("{}", in_terms_of_flags(error.message));
-    return {.exit_code = error.code == Errc::invalid_config ? tools::exit_usage : tools::exit_config};
+    return {.exit_code = tools::exit_config};
+  }
+  // A name that can never be right must not switch the protection off for good.
+  if (error.code == Errc::invalid_config || error.code == Errc::invalid_segment_name) {
+    say("{}", error.code == Errc::invalid_config ? in_terms_of_flags(error.message) : error.message);
+    return {.exit_code = tools::exit_usage};
   }
   switch (options.on_storage_failure) {
     case OnStorageFailure::fail: break;
@@ -69,9 +74,7 @@ void occupy_standard_descriptors() noexcept {
 }
 
 [[nodiscard]] Result<ShmStorage<>> open_storage(const Options& options) {
-  const Result<Segment> segment = Segment::open({.name = options.segment});
-  if (!segment) return segment.error();
-  return ShmStorage<>::open(*segment, options.breaker, options.on_mismatch);
+  return ShmStorage<>::open(Segment::open(options.segment), options.breaker, options.on_mismatch);
 }
 
 [[nodiscard]] Finish guard(const Options& options, const Signals& signals) {

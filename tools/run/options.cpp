@@ -17,6 +17,7 @@
 #include "common/exit_codes.hpp"
 #include "duration.hpp"
 #include "shmcb/core/layout.hpp"
+#include "shmcb/version.hpp"
 
 namespace shmcb::run {
 namespace {
@@ -39,7 +40,8 @@ The command gets the streams and descriptors of shmcb-run, and the signals INT, 
 CONT. Without --timeout it stays in the process group of shmcb-run. With it the command leads a group of its own and all
 of the group is signalled, so that what it has started ends with it; but in the foreground of a terminal, or with
 --foreground, it stays where it can use the terminal, and the time-out ends only the command itself.
-A shmcb-run that is killed leaves nothing behind: a probe of its comes back after --probe-timeout.
+A shmcb-run that is killed holds nothing up: a probe of its comes back after --probe-timeout. The command it was running
+goes on, unless --timeout was given.
 
 Exit code: the command's; death by a signal is passed on as that same signal (the shell shows 128 + its number). Else
    64  wrong usage                        124  the command ran out of time, however it ended then
@@ -111,8 +113,28 @@ void add_breaker(CLI::App& app, Options& options) {
   BreakerConfig& breaker = options.breaker;
   Ratio& ratio = breaker.failure_threshold;
   app.add_option("--breaker", breaker.name, "its name: [A-Za-z0-9_.:-]+")->required()->type_name("NAME");
-  app.add_option("--segment", options.segment, "the piece of shared memory it lives in [$SHMCB_SEGMENT, else default]")
+  app.add_option_function<std::string>(
+         "--segment", [&options](const std::string& name) { options.segment.name = name; },
+         "the piece of shared memory it lives in [$SHMCB_SEGMENT, else default]")
       ->type_name("NAME");
+  app.add_option_function<std::string>(
+         "--mode", [&options](const std::string& text) { options.segment.mode = tools::mode_of(text); },
+         "the segment's file mode if it is made now; else, what others may be allowed to write to it [0600]")
+      ->type_name("OCTAL");
+  app.add_option_function<std::string>(
+         "--group", [&options](const std::string& text) { options.segment.group = tools::group_of(text); },
+         "the segment's group if it is made now")
+      ->type_name("GROUP|GID");
+  app.add_option_function<std::vector<std::string>>(
+         "--trust-owner",
+         [&options](const std::vector<std::string>& users) {
+           for (const std::string& user : users)
+             options.segment.trusted_owners.push_back(tools::user_of(user));
+         },
+         "accept a segment of this user, beside one's own and root's; may be repeated")
+      ->type_name("USER|UID")
+      ->expected(1)
+      ->take_all();
   app.add_option("--failures", ratio.failures, "failures that open it ...")->capture_default_str();
   app.add_option("--window", ratio.window, "... among this many newest outcomes ...")->capture_default_str();
   add_duration(app, "--within", ratio.within, "... none older than this")->default_str("1m");
@@ -175,6 +197,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   CLI::App app{kDescription, "shmcb-run"};
   app.footer(kFooter);
   app.formatter(std::make_shared<Help>());
+  app.set_version_flag("--version", std::string{kVersion});
   add_breaker(app, options);
   add_command(app, options);
 

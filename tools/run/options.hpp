@@ -9,6 +9,7 @@
 
 #include "command.hpp"
 #include "shmcb/config.hpp"
+#include "shmcb/segment.hpp"
 #include "verdict.hpp"
 
 namespace shmcb::run {
@@ -17,8 +18,8 @@ namespace shmcb::run {
 enum class OnStorageFailure : std::uint8_t { fail, run };
 
 struct Options {
-  std::optional<std::string> segment{};  ///< none: $SHMCB_SEGMENT, else "default"
-  BreakerConfig breaker{};               ///< keeps its rules
+  SegmentOptions segment{};  ///< its name: none is $SHMCB_SEGMENT, else "default"
+  BreakerConfig breaker{};   ///< keeps its rules
   OnMismatch on_mismatch = OnMismatch::refuse;
   OnStorageFailure on_storage_failure = OnStorageFailure::fail;
   ExitRules exit_rules{};

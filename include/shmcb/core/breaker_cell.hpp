@@ -190,6 +190,9 @@ class BreakerCell {
   /// `max_rounds`: a copy of a segment that stands still does not get better by looking again.
   [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = ~0U) const noexcept {
     Work work;
+    std::uint32_t vain = 0;
+    Position seen_hint = 0;
+    Control seen_word{};
     for (std::uint32_t round = 0; round < max_rounds && work.charge(); ++round) {
       Control word;
       Record record;
@@ -197,6 +200,11 @@ class BreakerCell {
       record.breaker.state = word.state();
       // One look for each record: the window that an older one names may have been written over for good.
       if (state_of(record, state, work)) return Errc::ok;
+      const Position hint = ring_.hint();
+      vain = hint == seen_hint && word == seen_word ? vain + 1 : 0;
+      if (vain == kMaxVain) break;
+      seen_hint = hint;
+      seen_word = word;
     }
     return Errc::corrupt;
   }
@@ -357,6 +365,7 @@ class BreakerCell {
     Bits generation = 0;
     Bits now_us = 0;
     Position from = 0;
+    std::uint32_t vain = 0;  ///< looks from a hint that has not moved since
     typename Ring<Env>::Tail tail{};
     Bits time_us = 0;
     bool trip = false;
@@ -410,7 +419,9 @@ class BreakerCell {
 
   template <bool kFailure>
   [[nodiscard]] Next from_hint(Attempt<kFailure>& attempt) const noexcept {
-    attempt.from = ring_.hint();
+    const Position hint = ring_.hint();
+    if (hint == attempt.from && ++attempt.vain == kMaxVain) return fail(attempt, Errc::corrupt);
+    attempt.from = hint;
     return Next::look_again;
   }
 

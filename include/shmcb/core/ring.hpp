@@ -30,6 +30,10 @@ class Work {
   std::uint64_t left_;
 };
 
+/// Looks in vain, while nobody moved, after which a ring does not fit together for good (arbitrary; a thousandth of a
+/// blink). Among correct processes the hint has moved on whenever what it led to did not fit.
+inline constexpr std::uint32_t kMaxVain = 1'000;
+
 /// Where a handle begins to look for the tail: the position after its own newest entry, so process-local and of any
 /// age. An old one is noticed and costs a look at the hint. On a line of its own, because every record writes it and
 /// every admit reads the handle beside it.
@@ -137,9 +141,15 @@ class Ring {
   /// of an older period that had read it loses its swap and must look at the control word again. False: no progress
   /// (corrupt).
   [[nodiscard]] bool touch_tail(Work& work, Position& position) const noexcept {
-    while (work.charge()) {
+    Position seen = hint();
+    for (std::uint32_t vain = 0; vain < kMaxVain && work.charge();) {
       Tail tail;
-      if (!locate_tail(tail)) continue;
+      if (!locate_tail(tail)) {
+        const Position now = hint();
+        vain = now == seen ? vain + 1 : 0;
+        seen = now;
+        continue;
+      }
       if (!Env::cas(slot(tail.position), tail.free.bits, tail.free.touched().bits, Env::release))
         continue;  // sync: ring
       position = tail.position;
