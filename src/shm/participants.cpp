@@ -196,8 +196,8 @@ bool Participants::renew(core::Presence& presence) noexcept {
     ::sched_yield();
   }
   if (!presence.current() && !acquire(presence)) {
-    // The file cannot be opened again (permissions given up, no descriptor free): nobody will ever prove this process
-    // dead, so what it holds when it dies, two spares at most, stays lost.
+    // No lock is to be had (the file cannot be opened again, no descriptor is free): nobody will ever prove this
+    // process dead, so what a thread of it is just filling when it dies stays lost.
     presence.become(core::Presence::kUnproven, static_cast<std::uint32_t>(core::IdentitySystem::random() >> 40U) | 1U);
   }
   renewing_.store(0, std::memory_order_release);  // sync: renewing
@@ -269,7 +269,7 @@ void Participants::unlock(std::uint16_t number) noexcept {
 }
 
 bool Participants::is_dead(const core::Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept {
-  if (!presence.current() || !own_descriptor()) return false;
+  if (number > kHighestNumber || !presence.current() || !own_descriptor()) return false;
   if (number == presence.number()) return incarnation != presence.incarnation();
   const auto* entry = view_->participant(number);
   if (entry == nullptr) return number <= kHighestNumber && !is_locked(fd_.load(std::memory_order_relaxed), number);

@@ -100,7 +100,7 @@ TEST_F(BoundedWork, OnARingThatNoProcessWroteIsSpentAndThenAnError) {
   }
   core::StdEnv::store(cells.hint, 2 * std::uint64_t{ring.capacity()}, core::StdEnv::relaxed);
   core::CellState state;
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 25U;
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 27U;
   EXPECT_EQ(cell.snapshot(state), Errc::corrupt);
   EXPECT_LT(Watched::steps, kMost);
   Watched::steps = 0;

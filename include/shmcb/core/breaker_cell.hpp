@@ -74,7 +74,7 @@ class BreakerCell {
   }
 
   [[nodiscard]] CellAdmit admit(Bits now_us) const noexcept {
-    for (Work work; work.charge();) {
+    for (Work work = budget(); work.charge();) {
       CellAdmit early;
       if (turned_away_early(now_us, early, work)) return early;
       Control word;
@@ -134,7 +134,7 @@ class BreakerCell {
   /// held.
   [[nodiscard]] Errc replace_settings(const Settings& settings) const noexcept {
     if (!ring_.fits(settings.window)) return Errc::ring_full;
-    for (Work work; work.charge();) {
+    for (Work work = budget(); work.charge();) {
       Control word;
       Record record;
       if (!load(word, record, word::end, work)) break;
@@ -142,7 +142,7 @@ class BreakerCell {
       if (word.version_exhausted(kVersionReserve)) return Errc::version_exhausted;
       if (record.settings.revision > settings.revision) return Errc::ok;  // a newer one has come in between: it stays
       const bool grows = record.settings.window < settings.window || record.settings.within_ms < settings.within_ms;
-      if (grows && word.state() != CircuitState::half_open) {
+      if (grows) {
         // What has left the window, by number or by age, does not come back when they grow.
         FailureCount<Env> count;
         if (!count_window(record, count, work)) continue;
@@ -162,7 +162,7 @@ class BreakerCell {
   [[nodiscard]] Errc settings(Settings& settings) const noexcept {
     Control word;
     Record record;
-    Work work;
+    Work work = budget();
     if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
     settings = record.settings;
     return Errc::ok;
@@ -176,7 +176,7 @@ class BreakerCell {
     Control word = control();
     if (word.plainly_closed()) return Errc::ok;
     Record record;
-    Work work;
+    Work work = budget();
     if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
     state = record.breaker.state = word.state();
     if (state == CircuitState::open) {
@@ -189,7 +189,7 @@ class BreakerCell {
   /// Exact where nothing runs beside it; else a mixture of moments during the call, never a torn record. Only reads.
   /// `max_rounds`: a copy of a segment that stands still does not get better by looking again.
   [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = ~0U) const noexcept {
-    Work work;
+    Work work = budget();
     std::uint32_t vain = 0;
     Position seen_hint = 0;
     Control seen_word{};
@@ -211,13 +211,15 @@ class BreakerCell {
 
   /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt.
   [[nodiscard]] bool load(Control& word, Record& record) const noexcept {
-    Work work;
+    Work work = budget();
     return load(word, record, word::end, work);
   }
 
  private:
   static constexpr Bits kVersionReserve = kMaxProbes;
   static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
+
+  [[nodiscard]] Work budget() const noexcept { return Work::on_ring(ring_.capacity()); }
 
   [[nodiscard]] static rules::Tick tick(Bits time_us) noexcept { return static_cast<rules::Tick>(time_us / 1'000); }
   [[nodiscard]] static Bits micros(rules::Tick tick) noexcept { return static_cast<Bits>(tick) * 1'000; }
@@ -276,7 +278,7 @@ class BreakerCell {
   /// number is gone from the words already and the rejection goes with it, as if it had come first.
   void count_rejection(Bits generation) const noexcept {
     auto& lane = cells_->lanes[presence_->lane(kLanes)].rejected;
-    for (Work work; work.charge();) {
+    for (Work few; few.charge();) {
       const Rejected seen{Env::load(lane, Env::relaxed)};  // relaxed here and below: the word stands for itself
       if (seen.later_than(generation) || seen.count() == Rejected::kMaxCount) return;
       const Bits count = seen.reset_generation() == generation ? seen.count() + 1 : 1;
@@ -300,7 +302,7 @@ class BreakerCell {
   /// on meanwhile.
   template <class Decide>
   [[nodiscard]] CellRecord change(Decide decide) const noexcept {
-    for (Work work; work.charge();) {
+    for (Work work = budget(); work.charge();) {
       CellRecord result;
       Control word;
       Record record;
@@ -340,7 +342,7 @@ class BreakerCell {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
       // names); the transition is reported all the same.
-      for (Work looks(kMaxLooks); looks.charge();) {
+      for (Work looks(kMaxLooks); looks.charge() && work.charge();) {
         if (state_of(record, transition->after, work) || control().generation() != generation) break;
       }
     }
@@ -369,7 +371,7 @@ class BreakerCell {
     typename Ring<Env>::Tail tail{};
     Bits time_us = 0;
     bool trip = false;
-    Work work{};
+    Work work;
     [[no_unique_address]] std::conditional_t<kFailure, Verdict, NoVerdict> verdict{};
     CellRecord result{};
   };
@@ -380,7 +382,7 @@ class BreakerCell {
   /// breaker: whether it does is decided by, and part of, the swap of its slot. (docs/design.md numbers the steps.)
   template <bool kFailure>
   [[nodiscard]] CellRecord append(Bits generation, Bits now_us, SearchStart& start) const noexcept {
-    Attempt<kFailure> attempt{.generation = generation, .now_us = std::min(now_us, Entry::kMaxTime)};
+    Attempt<kFailure> attempt{.generation = generation, .now_us = std::min(now_us, Entry::kMaxTime), .work = budget()};
     if constexpr (kFailure) {
       if (begin_count(attempt) == Next::done) return attempt.result;
     }
@@ -547,7 +549,7 @@ class BreakerCell {
   [[nodiscard]] bool ended_by(Bits generation, Position position) const noexcept {
     Control word;
     Record record;
-    Work work;
+    Work work = budget();
     if (!load(word, record, word::state_end, work)) return true;
     if (record.window_generation == generation) return record.window_end == position;
     return record.window_generation != ((generation + 1) & low_bits(Env::Widths::generation));

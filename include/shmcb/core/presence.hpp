@@ -36,7 +36,6 @@ class Presence {
   void become(std::uint16_t number, std::uint32_t incarnation) noexcept {
     for (auto& spare : spares_)
       spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
-    set_record_cursor(0);
     identity_.store(OwnerWord::make(number, incarnation, 0).bits, std::memory_order_relaxed);
     // From a place of its own, so that processes that start together do not fight over the same records.
     next_record_.store(number * 2U, std::memory_order_relaxed);  // relaxed: any will do
@@ -99,14 +98,6 @@ class Presence {
     return false;
   }
 
-  /// Where this process looks for a free record next: behind the one it found last, else at a place of its own, so that
-  /// those who look at one time do not fight over the same ones. Relaxed: it only saves scanning.
-  [[nodiscard]] std::uint32_t record_cursor() const noexcept {
-    const std::uint32_t cursor = record_cursor_.load(std::memory_order_relaxed);
-    return cursor != 0 ? cursor : number() * 2U;
-  }
-  void set_record_cursor(std::uint32_t cursor) noexcept { record_cursor_.store(cursor, std::memory_order_relaxed); }
-
   /// Where this process looks for a free record next: rotates, so that a claim does not walk over all that are taken.
   [[nodiscard]] std::uint32_t next_record() const noexcept {
     return next_record_.load(std::memory_order_relaxed);
@@ -123,7 +114,6 @@ class Presence {
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<std::uint32_t> next_record_{0};
   std::atomic<std::uint32_t> spares_[2]{};
-  std::atomic<std::uint32_t> record_cursor_{0};
 };
 
 }  // namespace shmcb::core

@@ -54,6 +54,7 @@ class RecordPool {
     auto& owner = view_->record(index)->owner;
     const OwnerWord mine{Env::load(owner, Env::relaxed)};                    // relaxed: our own word
     if (presence_->owns(mine)) Env::cas(owner, mine.bits, 0, Env::acq_rel);  // sync: record-owner
+    presence_->set_next_record(index);
   }
 
   /// Writes `record` into the record that this process owns, for `breaker`.

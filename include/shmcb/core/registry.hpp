@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "shmcb/core/breaker_cell.hpp"
 #include "shmcb/core/layout.hpp"
 #include "shmcb/core/record_pool.hpp"
+#include "shmcb/time.hpp"
 
 namespace shmcb::core {
 
@@ -57,8 +59,8 @@ class Registry {
                                  bool& created) noexcept {
     created = false;
     const std::uint64_t hash = Hash{}(name);
-    Work work;
     for (int attempt = 0;; ++attempt) {
+      Work work;
       const Found found = look_up(name, hash, work);
       if (found.error != Errc::ok) return found.error;
       if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
@@ -68,7 +70,7 @@ class Registry {
       if (error != Errc::registry_full && error != Errc::ring_full) return error;
       // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to:
       // many processes start at once.
-      if (attempt == kPatience || !let_finish(prepared)) {
+      if (attempt == kAttempts || !let_finish(prepared)) {
         const Found again = look_up(name, hash, work);
         return again.error == Errc::ok && again.empty_slot == nullptr ? handle(again.breaker, breaker) : error;
       }
@@ -80,7 +82,7 @@ class Registry {
     const auto* cells = view_->breaker(index);
     Work work;
     return cells != nullptr && (OwnerWord{Env::load(cells->owner, Env::acquire)}.published() ||
-                                in_index(index, *cells, work));  // sync: place-owner
+                                in_index(index, *cells, work).value_or(true));  // sync: place-owner
   }
 
   /// The handle of a place that is known to be published; corrupt where its ring or name make no sense.
@@ -119,8 +121,9 @@ class Registry {
   struct Prepared {
     std::uint32_t breaker = 0;
     OwnerWord place{};
-    std::uint32_t busy_breaker = 0;  ///< where all places are taken: one that a living process is just preparing
-    OwnerWord busy_place{};          ///< its owner; free: there is none
+    bool busy = false;               ///< where all places are taken: a living process is just preparing one, ...
+    std::uint32_t busy_breaker = 0;  ///< ... which is this
+    OwnerWord busy_place{};          ///< ... with that owner
     std::uint32_t record = 0;
     OwnerWord record_owner{};
   };
@@ -144,6 +147,11 @@ class Registry {
                              BreakerCell<Env>& breaker, bool& created, Work& work) noexcept {
     Found found = look_up(name, hash, work);
     while (found.error == Errc::ok && found.empty_slot != nullptr) {
+      // A process that looked dead may have lost its place. relaxed: our own word
+      if (Env::load(view_->breaker(prepared.breaker)->owner, Env::relaxed) != prepared.place.bits) {
+        RecordPool<Env>(*view_, *presence_).release(prepared.record);
+        return Errc::busy;
+      }
       // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here:
       // look again.
       if (Env::cas(*found.empty_slot, 0, IndexWord::make(hash, prepared.breaker).bits, Env::acq_rel)) {
@@ -243,11 +251,14 @@ class Registry {
     if (owner.published()) return Errc::registry_full;
     if (!owner.free()) {
       if (!take_back || !presence_->is_dead(owner)) {
+        prepared.busy = true;
         prepared.busy_breaker = index;
         prepared.busy_place = owner;
         return Errc::registry_full;
       }
-      if (in_index(index, cells, work)) {  // it died between publishing and saying so
+      const std::optional<bool> named = in_index(index, cells, work);
+      if (!named) return Errc::registry_full;  // cannot be told: it is left as it is
+      if (*named) {                            // it died between publishing and saying so
         Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
         return Errc::registry_full;
       }
@@ -255,8 +266,9 @@ class Registry {
     if (!has_room(cells, capacity)) return Errc::ring_full;  // before anything is written
     prepared.place = presence_->own();
     if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) {  // sync: place-owner
+      prepared.busy = true;
       prepared.busy_breaker = index;
-      prepared.busy_place = {Env::load(cells.owner, Env::relaxed)};  // relaxed: only to be waited for
+      prepared.busy_place = owner;
       return Errc::registry_full;
     }
     Env::store(cells.control, 0, Env::release);  // sync: control: a dead taker's record is named no longer
@@ -268,26 +280,27 @@ class Registry {
   /// Waits a little for whoever is preparing the last place: it may give it back, or register the very name that is
   /// wanted here. False: there is nobody, or it takes too long (it may be stopped).
   [[nodiscard]] bool let_finish(const Prepared& prepared) const noexcept {
-    if (prepared.busy_place.free()) return false;
+    if (!prepared.busy) return false;
     const auto& owner = view_->breaker(prepared.busy_breaker)->owner;
-    for (int i = 0; i < kYields; ++i) {
-      if (Env::load(owner, Env::relaxed) != prepared.busy_place.bits)
-        return true;  // relaxed: looked at again if it changed
+    const Instant until = SystemClock{}.now() + kPatience;
+    while (Env::load(owner, Env::relaxed) == prepared.busy_place.bits) {  // relaxed: looked at again if it changed
+      if (SystemClock{}.now() >= until) return false;
       ::sched_yield();
     }
-    return false;
+    return true;
   }
 
-  /// Whether the index names this place: then it is published, whatever its owner word says. Also when that cannot be
-  /// found out.
-  [[nodiscard]] bool in_index(std::uint32_t index, const BreakerCells<Env>& cells, Work& work) const noexcept {
+  /// Whether the index names this place: then it is published, whatever its owner word says. None: not found out.
+  [[nodiscard]] std::optional<bool> in_index(std::uint32_t index, const BreakerCells<Env>& cells,
+                                             Work& work) const noexcept {
     const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);  // relaxed: read after an acquired owner word
-    for (std::uint64_t n = 0; n < view_->geometry().index_slots && work.charge(); ++n) {
+    for (std::uint64_t n = 0; n < view_->geometry().index_slots; ++n) {
+      if (!work.charge()) return std::nullopt;
       const IndexWord entry{Env::load(view_->index_slot(hash + n), Env::acquire)};  // sync: index
       if (entry.empty()) return false;
       if (entry.breaker() == index) return true;
     }
-    return true;
+    return std::nullopt;
   }
 
   // ---- the arena
@@ -339,10 +352,10 @@ class Registry {
     return Errc::ok;
   }
 
-  static constexpr int kPatience = 256;  // arbitrary: how many others may take the last place and give it back
-  // Arbitrary: preparing takes microseconds, but whoever does it may have lost its processor for some milliseconds. Who
-  // is stopped in it must not hold up the others.
-  static constexpr int kYields = 100'000;
+  static constexpr int kAttempts = 256;  // arbitrary: how many others may take the last place and give it back
+  // Arbitrary: preparing takes microseconds, but whoever does it may have lost its processor. Who is stopped in it must
+  // not hold up the others for long.
+  static constexpr Millis kPatience{100};
 
   const SegmentView<Env>* view_;
   Presence* presence_;

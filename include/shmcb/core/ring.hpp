@@ -19,7 +19,10 @@ namespace shmcb::core {
 /// milliseconds).
 class Work {
  public:
-  explicit constexpr Work(std::uint32_t budget = 1U << 23U) noexcept : left_(budget) {}
+  explicit constexpr Work(std::uint64_t budget = kBase) noexcept : left_(budget) {}
+  /// For an operation that may have to count a ring of so many slots again and again, because it loses its processor
+  /// while it counts.
+  [[nodiscard]] static constexpr Work on_ring(std::uint64_t capacity) noexcept { return Work(kBase + 64 * capacity); }
   /// False: spent.
   [[nodiscard]] constexpr bool charge(std::uint64_t amount = 1) noexcept {
     left_ -= std::min(left_, amount);
@@ -27,6 +30,7 @@ class Work {
   }
 
  private:
+  static constexpr std::uint64_t kBase = 1U << 22U;
   std::uint64_t left_;
 };
 
@@ -183,12 +187,13 @@ class FailureCount {
   [[nodiscard]] bool count_before(Position end, Bits time_us, Work& work) noexcept {
     const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - within_ms_) * 1'000;
     const auto young = [oldest_us](Entry entry) { return static_cast<std::int64_t>(entry.time_us()) >= oldest_us; };
-    const bool carry = started_ && end >= end_;
+    if (!work.charge()) return false;
+    const bool carry = started_ && end >= end_ && end - end_ <= at_most_;  // else nothing of what was counted remains
     const Position old_first = carry ? first_ : end;
     const Position old_end = carry ? end_ : end;
     started_ = carry ? carry_forward(end, young) : count_back(end, young);
     const std::uint64_t looked_at = carry ? (end_ - old_end) + (first_ - old_first) : end_ - first_;
-    return work.charge(1 + looked_at) && started_;
+    return work.charge(looked_at) && started_;
   }
 
   /// What was counted so far is not trusted any more.
