@@ -355,7 +355,7 @@ class Registry {
   static constexpr int kAttempts = 256;  // arbitrary: how many others may take the last place and give it back
   // Arbitrary: preparing takes microseconds, but whoever does it may have lost its processor. Who is stopped in it must
   // not hold up the others for long.
-  static constexpr Millis kPatience{100};
+  static constexpr Millis kPatience{2'000};
 
   const SegmentView<Env>* view_;
   Presence* presence_;
