@@ -32,22 +32,33 @@ class Switchable {
   void fail_with(Errc error) noexcept { *error_ = error; }
   void work() noexcept { *error_ = Errc::ok; }
 
-  AdmitResult admit() noexcept { return failing() ? AdmitResult{.error = *error_} : memory_.admit(); }
+  AdmitResult admit() noexcept {
+    return unless_failing<AdmitResult>([&] { return memory_.admit(); });
+  }
   RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
-    return failing() ? RecordResult{.error = *error_} : memory_.record_outcome(token, outcome, completed_at);
+    return unless_failing<RecordResult>([&] { return memory_.record_outcome(token, outcome, completed_at); });
   }
   ForceResult force_state(CircuitState state) noexcept {
-    return failing() ? ForceResult{.error = *error_} : memory_.force_state(state);
+    return unless_failing<ForceResult>([&] { return memory_.force_state(state); });
   }
-  SnapshotResult snapshot() const noexcept { return failing() ? SnapshotResult{.error = *error_} : memory_.snapshot(); }
-  PeekResult peek() const noexcept { return failing() ? PeekResult{.error = *error_} : memory_.peek(); }
+  SnapshotResult snapshot() const noexcept {
+    return unless_failing<SnapshotResult>([&] { return memory_.snapshot(); });
+  }
+  PeekResult peek() const noexcept {
+    return unless_failing<PeekResult>([&] { return memory_.peek(); });
+  }
   [[nodiscard]] Instant now() const noexcept { return memory_.now(); }
   std::string_view name() const noexcept { return memory_.name(); }
   Settings settings() const noexcept { return memory_.settings(); }
   bool degraded() const noexcept { return false; }
 
  private:
-  [[nodiscard]] bool failing() const noexcept { return *error_ != Errc::ok; }
+  /// The switch is read once: another thread may turn it at any time.
+  template <class R, class Operation>
+  R unless_failing(Operation operation) const noexcept {
+    const Errc error = *error_;
+    return error == Errc::ok ? operation() : R{.error = error};
+  }
 
   Memory memory_;
   std::shared_ptr<std::atomic<Errc>> error_ = std::make_shared<std::atomic<Errc>>(Errc::ok);
