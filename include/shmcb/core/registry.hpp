@@ -53,10 +53,10 @@ class Registry {
     return handle(found.breaker, breaker);
   }
 
-  /// Finds the breaker `name` or registers it with `settings`; `created` tells which. Requires a checked name and
-  /// settings.
-  [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, BreakerCell<Env>& breaker,
-                                 bool& created) noexcept {
+  /// Finds the breaker `name` or registers it with `settings` at `now`; `created` tells which. Requires a checked name
+  /// and settings.
+  [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, rules::Tick now,
+                                 BreakerCell<Env>& breaker, bool& created) noexcept {
     created = false;
     const std::uint64_t hash = Hash{}(name);
     for (int attempt = 0;; ++attempt) {
@@ -65,7 +65,7 @@ class Registry {
       if (found.error != Errc::ok) return found.error;
       if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
       Prepared prepared;
-      const Errc error = prepare(name, hash, settings, prepared, work);
+      const Errc error = prepare(name, hash, settings, now, prepared, work);
       if (error == Errc::ok) return publish(name, hash, prepared, breaker, created, work);
       if (error != Errc::registry_full && error != Errc::ring_full) return error;
       // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to:
@@ -92,7 +92,7 @@ class Registry {
     const RingWord ring{Env::load(cells->ring, Env::acquire)};  // sync: arena
     auto* slots = view_->ring(ring);
     if (slots == nullptr) return Errc::corrupt;
-    breaker = BreakerCell<Env>(*view_, *presence_, index, *cells, slots, ring.capacity());
+    breaker = BreakerCell<Env>(CellCore<Env>(*view_, *presence_, index, *cells, slots, ring.capacity()));
     return Errc::ok;
   }
 
@@ -166,8 +166,8 @@ class Registry {
   }
 
   /// Fills a place, its ring and its first record; nobody can see them yet.
-  [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, Prepared& prepared,
-                             Work& work) noexcept {
+  [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, rules::Tick now,
+                             Prepared& prepared, Work& work) noexcept {
     if (!presence_->ensure_current()) return Errc::busy;
     if (const Errc error = claim_place(ring_capacity(settings.window), prepared, work); error != Errc::ok) return error;
     auto& cells = *view_->breaker(prepared.breaker);
@@ -183,6 +183,7 @@ class Registry {
     prepared.record_owner = {Env::load(view_->record(prepared.record)->owner, Env::relaxed)};  // relaxed: our own word
     Record record;
     record.settings = settings;
+    record.breaker.since = now;
     record.window_begin = capacity;
     pool.fill(prepared.record, prepared.breaker, record);
 
@@ -195,7 +196,7 @@ class Registry {
       Env::store(cells.name[i], word, Env::relaxed);
     }
     Env::store(cells.hint, capacity, Env::relaxed);
-    Env::store(cells.control, ControlWord<typename Env::Widths>::make(CircuitState::closed, prepared.record, 0, 0).bits,
+    Env::store(cells.control, ControlWord<typename Env::Widths>::make(marks_of(record), prepared.record, 0, 0).bits,
                Env::release);  // sync: control
     return Errc::ok;
   }
