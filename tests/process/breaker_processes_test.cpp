@@ -60,7 +60,7 @@ void run_processes(std::uint32_t count, Work work) {
 
 /// How often each transition was reported, by all processes together.
 struct Reported {
-  std::array<std::atomic<std::uint64_t>, 8> by_reason{};
+  std::array<std::atomic<std::uint64_t>, kTransitionReasons> by_reason{};
   void add(const std::optional<CircuitTransition>& transition) {
     if (transition) by_reason[static_cast<std::size_t>(transition->reason)].fetch_add(1);
   }
