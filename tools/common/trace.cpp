@@ -2,6 +2,7 @@
 #include "common/trace.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -13,6 +14,8 @@
 #include <utility>
 
 #include <nlohmann/json.hpp>
+
+#include "shmcb/core/rules.hpp"
 
 namespace shmcb::replay {
 namespace {
@@ -68,18 +71,30 @@ class Fields {
     if (result > most) refuse(key, "is " + value.dump() + "; it must be at most " + std::to_string(most));
     return static_cast<T>(result);
   }
+  /// The same, or `otherwise` where the trace does not say.
+  template <class T>
+  [[nodiscard]] T number_or(T otherwise, std::string_view key,
+                            std::uint64_t most = std::numeric_limits<T>::max()) const {
+    return has(key) ? number<T>(key, most) : otherwise;
+  }
+  [[nodiscard]] bool truth(std::string_view key) const {
+    const Json& value = at(key);
+    if (!value.is_boolean()) refuse(key, "is not true or false");
+    return value.get<bool>();
+  }
   /// The one of `values` that the string names.
-  template <class E>
-  [[nodiscard]] E one_of(std::string_view key, std::initializer_list<E> values) const {
+  template <class Values>
+  [[nodiscard]] auto one_of(std::string_view key, const Values& values) const {
     const std::string name = text(key);
     std::string names;
-    for (const E value : values) {
+    for (const auto value : values) {
       if (name == to_string(value)) return value;
       names.append(names.empty() ? "" : ", ").append(to_string(value));
     }
     refuse(key, "is " + detail::quoted(name) + "; it must be one of " + names);
   }
 
+  [[nodiscard]] const Json& json() const { return object_; }
   [[nodiscard]] std::string path_of(std::string_view key) const {
     return (path_.empty() ? "" : path_ + ".") + std::string{key};
   }
@@ -95,8 +110,53 @@ class Fields {
   std::string path_;
 };
 
+using enum TransitionReason;
+constexpr std::array kStates{CircuitState::closed, CircuitState::open, CircuitState::half_open};
+constexpr std::array kAllModes{Mode::automatic, Mode::forced_open, Mode::forced_closed, Mode::disabled, Mode::observe};
+constexpr std::array kOutcomes{Outcome::success, Outcome::failure, Outcome::ignored};
+constexpr std::array kAdmissions{Admission::allowed, Admission::probe, Admission::rejected};
+constexpr std::array kStatuses{RecordStatus::counted, RecordStatus::ignored, RecordStatus::stale,
+                               RecordStatus::rejected};
+constexpr std::array kReasons{failure_threshold_reached,
+                              cooldown_elapsed,
+                              probe_succeeded,
+                              probe_failed,
+                              forced_open,
+                              forced_closed,
+                              forced_half_open,
+                              failure_rate_reached,
+                              consecutive_failures_reached,
+                              slow_rate_reached,
+                              probe_slow};
+static_assert(kReasons.size() + 1 == kTransitionReasons && kAllModes.size() == kModes);
+
+constexpr std::string_view kTransitions = "transitions";
+
+struct CounterField {
+  std::string_view name;
+  std::uint64_t (*of)(const Counters&) noexcept;
+};
+constexpr std::array kCounterFields{
+    CounterField{"completed", [](const Counters& c) noexcept { return c.completed; }},
+    CounterField{"successes", [](const Counters& c) noexcept { return c.successes; }},
+    CounterField{"failures", [](const Counters& c) noexcept { return c.failures; }},
+    CounterField{"ignored", [](const Counters& c) noexcept { return c.ignored; }},
+    CounterField{"stale", [](const Counters& c) noexcept { return c.stale; }},
+    CounterField{"rejected", [](const Counters& c) noexcept { return c.rejected; }},
+    CounterField{"ramp_rejected", [](const Counters& c) noexcept { return c.ramp_rejected; }},
+    CounterField{"abandoned", [](const Counters& c) noexcept { return c.abandoned; }},
+    CounterField{"probes", [](const Counters& c) noexcept { return c.probes; }},
+    CounterField{"probe_verdicts", [](const Counters& c) noexcept { return c.probe_verdicts; }},
+    CounterField{"in_closed_ms",
+                 [](const Counters& c) noexcept { return static_cast<std::uint64_t>(c.in_closed.count()); }},
+    CounterField{"in_open_ms",
+                 [](const Counters& c) noexcept { return static_cast<std::uint64_t>(c.in_open.count()); }},
+    CounterField{"in_half_open_ms",
+                 [](const Counters& c) noexcept { return static_cast<std::uint64_t>(c.in_half_open.count()); }},
+};
+
 [[nodiscard]] CircuitState state_of(const Fields& fields, std::string_view key) {
-  return fields.one_of(key, {CircuitState::closed, CircuitState::open, CircuitState::half_open});
+  return fields.one_of(key, kStates);
 }
 
 [[nodiscard]] std::int64_t instant_of(const Fields& fields, std::string_view key) {
@@ -107,13 +167,10 @@ class Fields {
   if (expect.is_null("transition")) return std::nullopt;
   const Fields fields = expect.object("transition");
   fields.allow_only({"from", "to", "reason", "at_ms"});
-  using enum TransitionReason;
-  return TraceTransition{
-      .from = state_of(fields, "from"),
-      .to = state_of(fields, "to"),
-      .reason = fields.one_of("reason", {failure_threshold_reached, cooldown_elapsed, probe_succeeded, probe_failed,
-                                         forced_open, forced_closed, forced_half_open}),
-      .at_ms = instant_of(fields, "at_ms")};
+  return TraceTransition{.from = state_of(fields, "from"),
+                         .to = state_of(fields, "to"),
+                         .reason = fields.one_of("reason", kReasons),
+                         .at_ms = instant_of(fields, "at_ms")};
 }
 
 [[nodiscard]] TraceRecord record_of(const Fields& expect) {
@@ -122,7 +179,26 @@ class Fields {
                      .failures = expect.number<std::uint64_t>("failures"),
                      .rejected = expect.number<std::uint64_t>("rejected")};
   if (!expect.is_null("opened_at_ms")) record.opened_at_ms = instant_of(expect, "opened_at_ms");
+  if (expect.has("slow")) record.slow = expect.number<std::uint64_t>("slow");
+  if (expect.has("mode")) record.mode = expect.one_of("mode", kAllModes);
+  if (expect.has("ramping")) record.ramping = expect.truth("ramping");
   return record;
+}
+
+[[nodiscard]] std::vector<TraceCounter> counters_of(const Fields& expect) {
+  std::vector<TraceCounter> counters;
+  const auto add = [&counters](const Fields& fields, const std::string& prefix) {
+    for (const auto& item : fields.json().items()) {
+      if (prefix.empty() && item.key() == kTransitions) continue;
+      const std::string name = prefix + item.key();
+      if (!counter_named({}, name)) fields.refuse(detail::quoted(item.key()), "is not a counter");
+      counters.push_back({.name = name, .value = fields.number<std::uint64_t>(item.key())});
+    }
+  };
+  add(expect, "");
+  if (expect.has(kTransitions)) add(expect.object(kTransitions), std::string{kTransitions} + ".");
+  if (counters.empty()) expect.refuse("a counter", "is missing");
+  return counters;
 }
 
 /// Attempts by name, in order of admission.
@@ -144,37 +220,72 @@ class Attempts {
   std::map<std::string, std::size_t> numbers_;
 };
 
+[[nodiscard]] ModeRequest mode_of(const Fields& step) {
+  ModeRequest request{.mode = step.one_of("to", kAllModes)};
+  if (step.has("expires_after_ms")) {
+    request.expires_after =
+        Millis{step.number<std::int64_t>("expires_after_ms", static_cast<std::uint64_t>(kMaxDurationMs))};
+  }
+  if (const Error error = check(request)) step.refuse("op", "is refused: " + error.message);
+  return request;
+}
+
+void read_outcome(const Fields& expect, Step& step) {
+  expect.allow_only({"state", "opened_at_ms", "successes", "failures", "rejected", "slow", "mode", "ramping", "status",
+                     "transition"});
+  step.record = record_of(expect);
+  step.transition = transition_of(expect);
+  if (expect.has("status")) step.status = expect.one_of("status", kStatuses);
+}
+
 [[nodiscard]] Step step_of(const Fields& fields, Attempts& attempts) {
+  using enum Operation;
   Step step;
   step.at_ms = instant_of(fields, "at_ms");
-  step.operation = fields.one_of("op", {Operation::admit, Operation::record, Operation::snapshot, Operation::force});
+  step.operation = fields.one_of("op", std::array{admit, record, abandon, snapshot, force, mode, counters});
+  step.draw = fields.number_or<std::uint32_t>(0, "draw", rules::kDraws - 1);
   const Fields expect = fields.object("expect");
   switch (step.operation) {
-    case Operation::admit:
-      fields.allow_only({"at_ms", "op", "attempt", "expect"});
-      expect.allow_only({"admission", "transition"});
+    case admit:
+      fields.allow_only({"at_ms", "op", "draw", "attempt", "expect"});
+      expect.allow_only({"admission", "retry_after_ms", "state", "transition"});
       step.attempt = attempts.admit(fields);
-      step.admission = expect.one_of("admission", {Admission::allowed, Admission::probe, Admission::rejected});
+      step.admission = expect.one_of("admission", kAdmissions);
+      if (expect.has("retry_after_ms")) step.retry_after_ms = instant_of(expect, "retry_after_ms");
+      if (expect.has("state")) step.state = state_of(expect, "state");
       step.transition = transition_of(expect);
       break;
-    case Operation::record:
-      fields.allow_only({"at_ms", "op", "attempt", "outcome", "expect"});
-      expect.allow_only({"state", "opened_at_ms", "successes", "failures", "rejected", "transition"});
+    case record:
+      fields.allow_only({"at_ms", "op", "draw", "attempt", "outcome", "expect"});
       step.attempt = attempts.find(fields);
-      step.outcome = fields.one_of("outcome", {Outcome::success, Outcome::failure, Outcome::ignored});
-      step.record = record_of(expect);
-      step.transition = transition_of(expect);
+      step.outcome = fields.one_of("outcome", kOutcomes);
+      read_outcome(expect, step);
       break;
-    case Operation::snapshot:
-      fields.allow_only({"at_ms", "op", "expect"});
-      expect.allow_only({"state", "opened_at_ms", "successes", "failures", "rejected"});
+    case abandon:
+      fields.allow_only({"at_ms", "op", "draw", "attempt", "expect"});
+      step.attempt = attempts.find(fields);
+      read_outcome(expect, step);
+      break;
+    case snapshot:
+      fields.allow_only({"at_ms", "op", "draw", "expect"});
+      expect.allow_only({"state", "opened_at_ms", "successes", "failures", "rejected", "slow", "mode", "ramping"});
       step.record = record_of(expect);
       break;
-    case Operation::force:
-      fields.allow_only({"at_ms", "op", "to", "expect"});
+    case force:
+      fields.allow_only({"at_ms", "op", "draw", "to", "expect"});
       expect.allow_only({"transition"});
       step.to = state_of(fields, "to");
       step.transition = transition_of(expect);
+      break;
+    case mode:
+      fields.allow_only({"at_ms", "op", "draw", "to", "expires_after_ms", "expect"});
+      expect.allow_only({"previous"});
+      step.mode = mode_of(fields);
+      step.previous = expect.one_of("previous", kAllModes);
+      break;
+    case counters:
+      fields.allow_only({"at_ms", "op", "draw", "expect"});
+      step.counters = counters_of(expect);
       break;
   }
   return step;
@@ -189,21 +300,66 @@ class Attempts {
   return id;
 }
 
+[[nodiscard]] Millis millis_of(const Fields& fields, std::string_view key) {
+  return Millis{fields.number<std::int64_t>(key, static_cast<std::uint64_t>(kMaxDurationMs))};
+}
+
+[[nodiscard]] Cooldown cooldown_of(const Fields& config) {
+  if (!config.has("cooldown")) return {.base = millis_of(config, "cooldown_ms")};
+  if (config.has("cooldown_ms")) config.refuse("cooldown_ms", "stands beside cooldown");
+  const Fields fields = config.object("cooldown");
+  fields.allow_only({"base_ms", "multiplier", "maximum_ms", "jitter", "forget_after_ms"});
+  Cooldown cooldown{.base = millis_of(fields, "base_ms"),
+                    .multiplier = fields.number_or<std::uint32_t>(1, "multiplier"),
+                    .jitter = fields.number_or<std::uint32_t>(0, "jitter")};
+  if (fields.has("maximum_ms")) cooldown.maximum = millis_of(fields, "maximum_ms");
+  if (fields.has("forget_after_ms")) cooldown.forget_after = millis_of(fields, "forget_after_ms");
+  return cooldown;
+}
+
+/// The opening rules beside the ratio, and the ramp.
+void read_policies(const Fields& fields, BreakerConfig& config) {
+  if (fields.has("failure_rate")) {
+    const Fields rate = fields.object("failure_rate");
+    rate.allow_only({"percent", "minimum_calls"});
+    config.failure_rate = {.percent = rate.number<std::uint32_t>("percent"),
+                           .minimum_calls = rate.number<std::uint32_t>("minimum_calls")};
+  }
+  if (fields.has("consecutive_failures")) {
+    const Fields run = fields.object("consecutive_failures");
+    run.allow_only({"failures"});
+    config.consecutive_failures = {.failures = run.number<std::uint32_t>("failures")};
+  }
+  if (fields.has("slow_calls")) {
+    const Fields slow = fields.object("slow_calls");
+    slow.allow_only({"slower_than_ms", "percent", "minimum_calls", "reopen_on_slow_probe"});
+    config.slow_calls = {
+        .slower_than = millis_of(slow, "slower_than_ms"),
+        .percent = slow.number<std::uint32_t>("percent"),
+        .minimum_calls = slow.number<std::uint32_t>("minimum_calls"),
+        .reopen_on_slow_probe = slow.has("reopen_on_slow_probe") && slow.truth("reopen_on_slow_probe")};
+  }
+  if (fields.has("ramp_up")) {
+    const Fields ramp = fields.object("ramp_up");
+    ramp.allow_only({"duration_ms", "start_percent"});
+    config.ramp_up = {.duration = millis_of(ramp, "duration_ms"),
+                      .start_percent = ramp.number<std::uint32_t>("start_percent")};
+  }
+}
+
 [[nodiscard]] BreakerConfig config_of(const Fields& trace) {
   const Fields fields = trace.object("config");
-  fields.allow_only(
-      {"failures", "window", "within_ms", "cooldown_ms", "success_threshold", "probe_limit", "probe_timeout_ms"});
-  const auto millis = [&fields](std::string_view key) {
-    return Millis{fields.number<std::int64_t>(key, static_cast<std::uint64_t>(kMaxDurationMs))};
-  };
+  fields.allow_only({"failures", "window", "within_ms", "cooldown_ms", "success_threshold", "probe_limit",
+                     "probe_timeout_ms", "cooldown", "failure_rate", "consecutive_failures", "slow_calls", "ramp_up"});
   BreakerConfig config{.name = "trace." + id_of(trace),
                        .failure_threshold = {.failures = fields.number<std::uint32_t>("failures"),
                                              .window = fields.number<std::uint32_t>("window"),
-                                             .within = millis("within_ms")},
-                       .cooldown = millis("cooldown_ms"),
+                                             .within = millis_of(fields, "within_ms")},
+                       .cooldown = cooldown_of(fields),
                        .success_threshold = fields.number<std::uint32_t>("success_threshold"),
                        .probe_limit = fields.number<std::uint32_t>("probe_limit"),
-                       .probe_timeout = millis("probe_timeout_ms")};
+                       .probe_timeout = millis_of(fields, "probe_timeout_ms")};
+  read_policies(fields, config);
   if (const Error error = check(config)) trace.refuse("config", "is refused: " + error.message);
   return config;
 }
@@ -243,6 +399,18 @@ class Attempts {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> counter_named(const Counters& counters, std::string_view name) noexcept {
+  for (const CounterField& field : kCounterFields) {
+    if (field.name == name) return field.of(counters);
+  }
+  const std::size_t prefix = kTransitions.size() + 1;
+  if (name.size() <= prefix || name.substr(0, prefix) != "transitions.") return std::nullopt;
+  for (const TransitionReason reason : kReasons) {
+    if (to_string(reason) == name.substr(prefix)) return counters.transitions[static_cast<std::size_t>(reason)];
+  }
+  return std::nullopt;
+}
 
 std::vector<Trace> read_traces(std::istream& input, const std::string& file) {
   std::vector<Trace> traces;

@@ -52,6 +52,12 @@ namespace checks {
 [[nodiscard]] inline std::string text(Admission admission) {
   return std::string{shmcb::to_string(admission)};
 }
+[[nodiscard]] inline std::string text(Mode mode) {
+  return std::string{shmcb::to_string(mode)};
+}
+[[nodiscard]] inline std::string text(bool value) {
+  return value ? "true" : "false";
+}
 [[nodiscard]] inline std::string text(std::optional<std::int64_t> ms) {
   return ms ? std::to_string(*ms) : "none";
 }
@@ -84,6 +90,9 @@ class StepCheck {
     equal("successes", text(expected.successes), text(got.successes));
     equal("failures", text(expected.failures), text(got.failures));
     equal("rejected", text(expected.rejected), text(got.rejected));
+    if (expected.slow) equal("slow", text(*expected.slow), text(got.slow));
+    if (expected.mode) equal("mode", text(*expected.mode), text(got.mode));
+    if (expected.ramping) equal("ramping", text(*expected.ramping), text(got.ramping));
   }
   /// Nothing else happens in a replay, so the record that came with a transition is the one that a snapshot shows.
   void same_record(const StateRecord& with_transition, const StateRecord& snapshot) {
@@ -91,7 +100,10 @@ class StepCheck {
             .opened_at_ms = relative(snapshot.opened_at),
             .successes = snapshot.successes,
             .failures = snapshot.failures,
-            .rejected = snapshot.rejected},
+            .rejected = snapshot.rejected,
+            .slow = snapshot.slow,
+            .mode = snapshot.mode,
+            .ramping = snapshot.ramping},
            with_transition);
   }
 
@@ -111,6 +123,21 @@ class StepCheck {
   std::vector<Deviation>& out_;
 };
 
+inline void check_admit(const Step& step, const AdmitResult& result, StepCheck& check) {
+  check.equal("admission", text(step.admission), text(result.admission));
+  if (step.retry_after_ms)
+    check.equal("retry_after_ms", text(step.retry_after_ms), text(std::optional{result.retry_after.count()}));
+  if (step.state) check.equal("state", text(*step.state), text(result.state));
+  check.transition(step.transition, result.transition);
+}
+
+inline void check_record(const Step& step, const RecordResult& result, StepCheck& check) {
+  if (step.status) {
+    check.equal("status", std::string{shmcb::to_string(*step.status)}, std::string{shmcb::to_string(result.status)});
+  }
+  check.transition(step.transition, result.transition);
+}
+
 /// Runs one step; answers the transition that it reported, if any.
 template <Storage S>
 std::optional<CircuitTransition> run_step(const Step& step, S& storage, std::vector<Token>& tokens, StepCheck& check) {
@@ -119,14 +146,16 @@ std::optional<CircuitTransition> run_step(const Step& step, S& storage, std::vec
       const AdmitResult result = storage.admit();
       if (!check.works("admit", result.error)) return std::nullopt;
       tokens[step.attempt] = result.token;
-      check.equal("admission", text(step.admission), text(result.admission));
-      check.transition(step.transition, result.transition);
+      check_admit(step, result, check);
       return result.transition;
     }
-    case Operation::record: {
-      const RecordResult result = storage.record_outcome(tokens[step.attempt], step.outcome);
-      if (!check.works("record_outcome", result.error)) return std::nullopt;
-      check.transition(step.transition, result.transition);
+    case Operation::record:
+    case Operation::abandon: {
+      const Token token = tokens[step.attempt];
+      const bool abandons = step.operation == Operation::abandon;
+      const RecordResult result = abandons ? storage.abandon(token) : storage.record_outcome(token, step.outcome);
+      if (!check.works(abandons ? "abandon" : "record_outcome", result.error)) return std::nullopt;
+      check_record(step, result, check);
       return result.transition;
     }
     case Operation::force: {
@@ -134,6 +163,18 @@ std::optional<CircuitTransition> run_step(const Step& step, S& storage, std::vec
       if (!check.works("force_state", result.error)) return std::nullopt;
       check.transition(step.transition, result.transition);
       return result.transition;
+    }
+    case Operation::mode: {
+      const ModeResult result = storage.set_mode(step.mode);
+      if (check.works("set_mode", result.error)) check.equal("previous", text(step.previous), text(result.previous));
+      break;
+    }
+    case Operation::counters: {
+      const CountersResult result = storage.counters();
+      if (!check.works("counters", result.error)) break;
+      for (const auto& [name, value] : step.counters)
+        check.equal(name.c_str(), text(value), text(counter_named(result.counters, name).value_or(0)));
+      break;
     }
     case Operation::snapshot: break;
   }

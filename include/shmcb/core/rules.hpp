@@ -120,7 +120,7 @@ struct Effects {
 
 /// The mode as of `now`: an expiry takes effect by itself, and is written down by the next admit.
 [[nodiscard]] constexpr Mode mode_at(const Breaker& breaker, Tick now) noexcept {
-  const bool expired = breaker.mode_until != kNever && now >= breaker.mode_until;
+  const bool expired = breaker.mode_until != kNever && not_before(breaker, now) >= breaker.mode_until;
   return expired ? Mode::automatic : breaker.mode;
 }
 
@@ -131,14 +131,16 @@ struct Effects {
 
 /// Sets a mode; `until` kNever: it stays until another is set.
 [[nodiscard]] constexpr Effects set_mode(Breaker& breaker, Tick now, Mode mode, Tick until) noexcept {
+  const Tick counted = not_before(breaker, now);
   breaker.mode = mode;
-  breaker.mode_until = mode == Mode::automatic ? kNever : until;
-  return {.change = Change::within_generation, .event = Event::mode_set, .from = breaker.state, .at = now};
+  breaker.mode_until = mode == Mode::automatic || until == kNever ? kNever : until + (counted - now);
+  return {.change = Change::within_generation, .event = Event::mode_set, .from = breaker.state, .at = counted};
 }
 
 /// What is due by time alone: an expired mode, the end of a ramp. One thing at a time; asked before an admit, until
 /// nothing is due.
 [[nodiscard]] constexpr Effects settle(Breaker& breaker, const Settings& settings, Tick now) noexcept {
+  now = not_before(breaker, now);
   Effects effects{.change = Change::within_generation, .from = breaker.state, .at = now};
   if (mode_at(breaker, now) != breaker.mode) {
     breaker.mode = Mode::automatic;
@@ -353,16 +355,17 @@ constexpr void reclaim_probes(Breaker& breaker, const Settings& settings, Tick n
 // ---- outcomes
 // ----------------------------------------------------------------------------------------------------------
 
-/// When a call was admitted, as its token keeps it.
+/// When a call was admitted, as its token keeps it: one tick on, so that the first tick of a timeline is told apart from
+/// no reading of the clock. (Once in 2^32 ms it has to say a tick too much.)
 [[nodiscard]] constexpr std::uint32_t started_at(Tick now) noexcept {
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(now));
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(now + 1));
 }
 
 /// Whether a call that was admitted at `started` and completed at `now` was slow. (Of calls that take longer than 2^31 ms,
 /// 24 days, the duration is not known.)
 [[nodiscard]] constexpr bool is_slow(const Settings& settings, std::uint32_t started, Tick now) noexcept {
   if (!settings.times_calls() || started == 0) return false;
-  return static_cast<std::int32_t>(static_cast<std::uint32_t>(now) - started) > settings.slower_than_ms;
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(now + 1) - started) > settings.slower_than_ms;
 }
 
 /// What is in a window.
