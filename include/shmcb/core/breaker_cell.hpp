@@ -66,6 +66,55 @@ class BreakerCell {
 
   [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
 
+  /// From now on for one life of the place only: whatever would act on a later one answers `corrupt`, and `gone` says
+  /// why. For breakers of groups, whose places are recycled.
+  void bind(Bits incarnation) noexcept { incarnation_ = incarnation; }
+  [[nodiscard]] Bits incarnation() const noexcept { return incarnation_; }
+
+  /// The whole of a Closed admit of a bound handle. The control word BEFORE the incarnation: a later life's word brings
+  /// its incarnation with it (sync: control), so that a word that is seen with our incarnation is our life's.
+  [[nodiscard]] bool allowed_here(std::uint64_t& period) const noexcept {
+    return allowed(period) && Env::load(cells_->incarnation, Env::relaxed) == incarnation_;
+  }
+
+  /// Whether the life that this handle is bound to is over: the name has to be looked up again.
+  [[nodiscard]] bool gone() const noexcept { return control().gone() || elsewhere(); }
+
+  /// Whether the breaker is one that may be recycled: plainly Closed, no probes out, nothing in the window at `now_us`,
+  /// its last outcome (or its creation) at least `idle_after_ms` ago. `word` and `tail` say as of when.
+  [[nodiscard]] bool idle(Bits now_us, std::int64_t idle_after_ms, Control& word, Position& tail) const noexcept {
+    Record record;
+    Work work = budget();
+    if (!load(word, record, word::end, work) || !word.plainly_closed()) return false;
+    if (record.breaker.probes.count != 0 || word.version_exhausted(kVersionReserve)) return false;
+    typename Ring<Env>::Tail found;
+    if (!ring_.locate_tail(found)) return false;
+    tail = found.position;
+    // relaxed: written before the control word that was acquired
+    rules::Tick since = std::max(tick(Env::load(cells_->created, Env::relaxed)), record.breaker.opened_at);
+    if (tail > record.window_begin && of_window(record, found.previous)) {
+      const rules::Tick newest = tick(found.previous.time_us());
+      if (found.previous.trip() || newest >= tick(now_us) - record.settings.within_ms) return false;
+      since = std::max(since, newest);
+    }
+    return tick(now_us) - since >= idle_after_ms;
+  }
+
+  /// Ends the life of a breaker that was found `idle` as of `word` and `tail`; for the owner of its place. False:
+  /// somebody has used it since, and it lives on. (docs/design.md, "Recycling")
+  [[nodiscard]] bool retire(Control word, Position tail) const noexcept {
+    const Control retiring = word.retired();
+    if (!Env::cas(cells_->control, word.bits, retiring.bits, Env::acq_rel)) return false;  // sync: control
+    Work work = budget();
+    Position touched = 0;
+    if (ring_.touch_tail(work, touched) && touched == tail &&
+        Env::cas(cells_->control, retiring.bits, retiring.left().bits, Env::acq_rel)) {  // sync: control
+      return true;
+    }
+    take_back(retiring);
+    return false;
+  }
+
   /// The whole of a Closed admit: one load, one compare. False: ask `admit`.
   [[nodiscard]] bool allowed(std::uint64_t& period) const noexcept {
     const Control word = control();
@@ -216,6 +265,7 @@ class BreakerCell {
   }
 
  private:
+  static constexpr Bits kAnyLife = ~Bits{0};
   static constexpr Bits kVersionReserve = kMaxProbes;
   static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
 
@@ -234,7 +284,11 @@ class BreakerCell {
     RecordPool<Env> pool(*view_, *presence_);
     while (work.charge(last)) {
       word = control();
-      if (!word.valid() || view_->record(word.record()) == nullptr) return false;
+      if (word.gone() || view_->record(word.record()) == nullptr || elsewhere()) return false;
+      if (word.retiring()) {
+        take_back(word);
+        continue;
+      }
       RecordWords words{};
       pool.copy(word.record(), words, last);
       // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
@@ -247,6 +301,17 @@ class BreakerCell {
       return true;
     }
     return false;
+  }
+
+  /// Whether this is another life of the place than the one this handle is bound to. Relaxed: behind an acquire load of
+  /// the control word, see `allowed_here`.
+  [[nodiscard]] bool elsewhere() const noexcept {
+    return incarnation_ != kAnyLife && Env::load(cells_->incarnation, Env::relaxed) != incarnation_;
+  }
+
+  /// The breaker is in use: who was about to recycle it loses its next swap. A lost one means that another has done it.
+  void take_back(Control retiring) const noexcept {
+    Env::cas(cells_->control, retiring.bits, retiring.taken_back().bits, Env::acq_rel);  // sync: control
   }
 
   // ---- admit
@@ -440,6 +505,10 @@ class BreakerCell {
     // relaxed: the acquire load of the predecessor comes before it (sync: ring), so with an entry of a later period in
     // sight this is not the word of the earlier one
     const Control word{Env::load(cells_->control, Env::relaxed)};
+    if (word.retiring()) {
+      take_back(word);
+      return Next::look_again;
+    }
     if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
     if constexpr (kFailure) {
       if (word != attempt.verdict.word) return begin_count(attempt) == Next::done ? Next::done : Next::look_again;
@@ -595,6 +664,7 @@ class BreakerCell {
 
   BreakerCells<Env>* cells_ = nullptr;
   std::uint32_t index_ = 0;
+  Bits incarnation_ = kAnyLife;
   Ring<Env> ring_{};
   const SegmentView<Env>* view_ = nullptr;
   Presence* presence_ = nullptr;

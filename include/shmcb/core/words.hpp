@@ -26,6 +26,7 @@ struct ControlWord {
   static constexpr unsigned kGenerationShift = 12;
   static constexpr Bits kMaxRecords = Bits{1} << 20;
   static constexpr Bits kMaxVersion = low_bits(Widths::version);
+  static constexpr Bits kLeaving = Bits{3} << 62U;
   static_assert(Widths::version <= kGenerationShift && Widths::generation <= kRecordShift - kGenerationShift);
 
   [[nodiscard]] static constexpr ControlWord make(CircuitState state, std::uint32_t record, Bits generation,
@@ -38,6 +39,16 @@ struct ControlWord {
   [[nodiscard]] constexpr bool plainly_closed() const noexcept { return (bits >> 56U) == 0; }
   [[nodiscard]] constexpr bool closed() const noexcept { return (bits >> 62U) == 0; }
   [[nodiscard]] constexpr bool valid() const noexcept { return (bits >> 62U) != 3; }
+
+  // State 3 is no circuit's: the breaker of a group leaves its place. With a record it is *retiring*, and whoever uses
+  // it takes it back; without one it is *gone*, for good. (docs/design.md, "Recycling")
+  [[nodiscard]] constexpr bool retiring() const noexcept { return !valid() && record() != 0; }
+  [[nodiscard]] constexpr bool gone() const noexcept { return !valid() && record() == 0; }
+  [[nodiscard]] constexpr ControlWord retired() const noexcept { return {(bits | kLeaving) + 1}; }
+  [[nodiscard]] constexpr ControlWord taken_back() const noexcept { return {(bits & ~kLeaving) + 1}; }
+  [[nodiscard]] constexpr ControlWord left() const noexcept {
+    return {kLeaving | (((generation() + 1) & low_bits(Widths::generation)) << kGenerationShift)};
+  }
   [[nodiscard]] constexpr CircuitState state() const noexcept { return static_cast<CircuitState>(bits >> 62U); }
   [[nodiscard]] constexpr std::uint32_t record() const noexcept {
     return static_cast<std::uint32_t>((bits >> kRecordShift) & (kMaxRecords - 1));
