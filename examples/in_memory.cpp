@@ -47,7 +47,7 @@ int main() {
   using namespace std::chrono_literals;
 
   shmcb::BreakerConfig config{
-      .name = "prices", .failure_threshold = {.failures = 3, .window = 10, .within = 10s}, .cooldown = 50ms};
+      .name = "prices", .failure_threshold = {.failures = 3, .window = 10, .within = 10s}, .cooldown = {50ms}};
   shmcb::BreakerOptions options;
   options.observers.push_back(
       {.on_transition = print_transition,

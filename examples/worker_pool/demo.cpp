@@ -52,7 +52,7 @@ void Demo::start_workers(Pool pool) {
   const shmcb::BreakerConfig breaker{
       .name = "downstream",
       .failure_threshold = {.failures = options_.failures, .window = 2 * options_.failures},
-      .cooldown = options_.cooldown};
+      .cooldown = {options_.cooldown}};
   for (std::uint32_t number = 0; number < options_.workers; ++number) {
     const WorkerOptions worker{.pool = pool,
                                .number = number,

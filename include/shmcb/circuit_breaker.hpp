@@ -168,10 +168,29 @@ class CircuitBreaker {
   /// How many times the storage could not admit, record or force, for this breaker object.
   [[nodiscard]] std::uint64_t storage_failures() const noexcept { return breaker_.storage_failures(); }
 
-  /// Puts the breaker into `state` and resets it: counts, probes, attempts in flight. Throws StorageFailure.
-  void force(CircuitState state) { require(StorageOperation::force_state, breaker_.force(state)); }
-  void force_open() { force(CircuitState::open); }
-  void force_closed() { force(CircuitState::closed); }
+  /// Puts the breaker into `state` and resets it: counts, probes, attempts in flight. The mode stays. Throws
+  /// ConfigError where the note is too long, StorageFailure.
+  void force(CircuitState state, const Note& note = {}) {
+    if (const Error error = check(note)) throw ConfigError(error);
+    require(StorageOperation::force_state, breaker_.force(state, note));
+  }
+  void force_open(const Note& note = {}) { force(CircuitState::open, note); }
+  void force_closed(const Note& note = {}) { force(CircuitState::closed, note); }
+
+  /// Sets the mode for every process; answers the one before. Throws ConfigError, StorageFailure.
+  Mode set_mode(const ModeRequest& request) {
+    if (const Error error = check(request)) throw ConfigError(error);
+    const ModeResult result = breaker_.set_mode(request);
+    require(StorageOperation::set_mode, result.error);
+    return result.previous;
+  }
+
+  /// What the breaker has counted since it came into being, over all processes. Throws StorageFailure.
+  [[nodiscard]] Counters counters() const {
+    const CountersResult result = breaker_.counters();
+    require(StorageOperation::snapshot, result.error);
+    return result.counters;
+  }
 
   /// Of the breaker; valid as long as it.
   [[nodiscard]] std::string_view name() const noexcept { return breaker_.name(); }

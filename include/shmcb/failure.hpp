@@ -53,7 +53,7 @@ class CircuitOpenError : public std::runtime_error {
 };
 
 /// Which storage operation failed.
-enum class StorageOperation : std::uint8_t { admit, record_outcome, snapshot, force_state };
+enum class StorageOperation : std::uint8_t { admit, record_outcome, snapshot, force_state, set_mode };
 
 [[nodiscard]] constexpr std::string_view to_string(StorageOperation operation) noexcept {
   switch (operation) {
@@ -61,6 +61,7 @@ enum class StorageOperation : std::uint8_t { admit, record_outcome, snapshot, fo
     case StorageOperation::record_outcome: return "record_outcome";
     case StorageOperation::snapshot: return "snapshot";
     case StorageOperation::force_state: return "force_state";
+    case StorageOperation::set_mode: return "set_mode";
   }
   return "invalid";
 }

@@ -76,16 +76,36 @@ class FallbackStorage {
     return {.status = token.admission == Admission::rejected ? RecordStatus::rejected : RecordStatus::ignored};
   }
 
+  [[nodiscard]] RecordResult abandon(Token token) noexcept {
+    const unsigned issuer = token.origin & kIssuerMask;
+    token.origin = static_cast<std::uint8_t>(token.origin >> kIssuerBits);
+    if (issuer == kPrimary) return tried(primary_ ? primary_->abandon(token) : RecordResult{.error = Errc::unusable});
+    if (issuer == kLocal) return local_.abandon(token);
+    return {.status = token.admission == Admission::rejected ? RecordStatus::rejected : RecordStatus::ignored};
+  }
+
   /// Forces the primary; only where that is unusable and `local` was chosen, the local storage.
-  [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
-    const ForceResult result = tried(primary_ ? primary_->force_state(state) : ForceResult{.error = Errc::unusable});
-    return result.error != Errc::ok && choice_ == OnUnusable::local ? local_.force_state(state) : result;
+  [[nodiscard]] ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
+    const ForceResult result =
+        tried(primary_ ? primary_->force_state(state, note) : ForceResult{.error = Errc::unusable});
+    return unusable(result.error) && choice_ == OnUnusable::local ? local_.force_state(state, note) : result;
+  }
+  /// Likewise. A request that is refused for its own sake is not the storage's failure.
+  [[nodiscard]] ModeResult set_mode(const ModeRequest& request) noexcept {
+    const ModeResult result = tried(primary_ ? primary_->set_mode(request) : ModeResult{.error = Errc::unusable});
+    return unusable(result.error) && choice_ == OnUnusable::local ? local_.set_mode(request) : result;
   }
 
   [[nodiscard]] SnapshotResult snapshot() const noexcept {
     if (local_stands_in()) return local_.snapshot();
     const SnapshotResult result = tried(primary_ ? primary_->snapshot() : SnapshotResult{.error = Errc::unusable});
     return result.error != Errc::ok && choice_ == OnUnusable::local ? local_.snapshot() : result;
+  }
+
+  [[nodiscard]] CountersResult counters() const noexcept {
+    if (local_stands_in()) return local_.counters();
+    const CountersResult result = tried(primary_ ? primary_->counters() : CountersResult{.error = Errc::unusable});
+    return unusable(result.error) && choice_ == OnUnusable::local ? local_.counters() : result;
   }
 
   /// What `admit` would go by.
@@ -142,12 +162,13 @@ class FallbackStorage {
   /// Keeps the books on what the primary answered.
   template <class R>
   [[nodiscard]] R tried(R result) const noexcept {
-    const bool failed = result.error != Errc::ok;
+    const bool failed = unusable(result.error);
     if (failed) health_->unusable_operations.fetch_add(1, std::memory_order_relaxed);
     if (failing() != failed)
       health_->failing.store(failed, std::memory_order_relaxed);  // seldom: the line stays shared
     return result;
   }
+  [[nodiscard]] static bool unusable(Errc error) noexcept { return error != Errc::ok && error != Errc::invalid_config; }
   [[nodiscard]] bool failing() const noexcept { return health_->failing.load(std::memory_order_relaxed); }
   [[nodiscard]] bool local_stands_in() const noexcept { return choice_ == OnUnusable::local && failing(); }
   [[nodiscard]] Millis cooldown() const noexcept { return Millis{local_.settings().cooldown_ms}; }

@@ -43,6 +43,7 @@ class [[nodiscard]] Permit {
       : breaker_(std::exchange(other.breaker_, nullptr)),
         process_(other.process_),
         period_(other.period_),
+        started_(other.started_),
         admission_(other.admission_),
         origin_(other.origin_) {}
   /// Records Ignored for what it held before. Assigning a permit to itself changes nothing.
@@ -52,6 +53,7 @@ class [[nodiscard]] Permit {
     breaker_ = std::exchange(other.breaker_, nullptr);
     process_ = other.process_;
     period_ = other.period_;
+    started_ = other.started_;
     admission_ = other.admission_;
     origin_ = other.origin_;
     return *this;
@@ -84,7 +86,7 @@ class [[nodiscard]] Permit {
   /// Whether the call is one of the few of HalfOpen. Keeps its answer after the verdict.
   [[nodiscard]] bool is_probe() const noexcept { return admission_ == Admission::probe; }
   /// What names the attempt at the storage. Keeps its answer after the verdict.
-  [[nodiscard]] Token token() const noexcept { return {period_, admission_, origin_}; }
+  [[nodiscard]] Token token() const noexcept { return {period_, started_, admission_, origin_}; }
 
   /// Gives up the permit without a verdict: the caller takes the token to `BasicBreaker::record`, once. A permit
   /// without a verdict to give answers the token of a rejected attempt.
@@ -100,11 +102,12 @@ class [[nodiscard]] Permit {
       : breaker_(&breaker),
         process_(core::current_process()),
         period_(token.period),
+        started_(token.started),
         admission_(token.admission),
         origin_(token.origin) {}
 
   [[gnu::always_inline]] void drop() noexcept {
-    if (breaker_ != nullptr) settle(Outcome::ignored);
+    if (pending()) std::exchange(breaker_, nullptr)->abandon(token());
   }
 
   BasicBreaker<S>* breaker_ = nullptr;
@@ -112,6 +115,7 @@ class [[nodiscard]] Permit {
   // The token by its members: as a whole it would be copied in one wide load, which stalls on the narrow stores before
   // it.
   std::uint64_t period_ = 0;
+  std::uint32_t started_ = 0;
   Admission admission_ = Admission::rejected;
   std::uint8_t origin_ = 0;
 };
@@ -213,25 +217,28 @@ class BasicBreaker {
     }
     return recorded;
   }
+  /// As `record` of an Ignored outcome, of a permit that was dropped: counted as abandoned too.
+  Recorded abandon(Token token) noexcept {
+    const Recorded recorded = finish(storage_.abandon(token));
+    if (recorded.error != Errc::ok && failures_.on_record_failure != nullptr) {
+      failures_.on_record_failure(failures_.context, recorded.error);
+    }
+    return recorded;
+  }
   /// As `record`, without telling the failure sink.
   [[nodiscard, gnu::always_inline]] Recorded record_unreported(Token token, Outcome outcome,
                                                                CompletedAt completed_at = {}) noexcept {
-    const RecordResult result = storage_.record_outcome(token, outcome, completed_at);
-    if (result.error != Errc::ok) [[unlikely]] {
-      return {.error = counted(result.error)};
-    }
-    if (result.transition) [[unlikely]] {
-      report(*result.transition);
-    }
-    return {.status = result.status};
+    return finish(storage_.record_outcome(token, outcome, completed_at));
   }
 
-  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over, and where the storage
-  /// fails (the call will tell). Optimistic and free of side effects; decides nothing.
+  /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over, where a mode says so,
+  /// and where the storage fails (the call will tell). Optimistic and free of side effects; decides nothing.
   [[nodiscard]] bool can_call() const noexcept { return can_call(storage_.peek()); }
   /// The same for an answer of `state`.
   [[nodiscard]] static bool can_call(const PeekResult& peeked) noexcept {
-    return peeked.error != Errc::ok || peeked.state != CircuitState::open || peeked.cooldown_left == Millis{0};
+    if (peeked.error != Errc::ok) return true;
+    if (peeked.mode != Mode::automatic) return peeked.mode != Mode::forced_open;
+    return peeked.state != CircuitState::open || peeked.cooldown_left == Millis{0};
   }
 
   /// The state in effect, without looking at the window. Changes nothing: an Open breaker stays Open when its cooldown
@@ -248,15 +255,25 @@ class BasicBreaker {
   }
 
   /// Puts the breaker into `state` and resets it: counts, probes, attempts in flight. Also where it is in `state`
-  /// already.
-  Errc force(CircuitState state) noexcept {
-    const ForceResult result = storage_.force_state(state);
+  /// already. The mode stays. A note that is too long: Errc::invalid_config, and nothing is done.
+  Errc force(CircuitState state, const Note& note = {}) noexcept {
+    const ForceResult result = storage_.force_state(state, note);
     if (result.error != Errc::ok) return counted(result.error);
     if (result.transition) report(*result.transition);
     return Errc::ok;
   }
-  Errc force_open() noexcept { return force(CircuitState::open); }
-  Errc force_closed() noexcept { return force(CircuitState::closed); }
+  Errc force_open(const Note& note = {}) noexcept { return force(CircuitState::open, note); }
+  Errc force_closed(const Note& note = {}) noexcept { return force(CircuitState::closed, note); }
+
+  /// Sets the mode for every process; answers the one before. A request that `check` refuses: Errc::invalid_config.
+  [[nodiscard]] ModeResult set_mode(const ModeRequest& request) noexcept {
+    const ModeResult result = storage_.set_mode(request);
+    if (result.error != Errc::ok) (void)counted(result.error);
+    return result;
+  }
+
+  /// What the breaker has counted since it came into being, over all processes. Changes nothing.
+  [[nodiscard]] CountersResult counters() const noexcept { return storage_.counters(); }
 
   /// Of the breaker; valid as long as it.
   [[nodiscard]] std::string_view name() const noexcept { return storage_.name(); }
@@ -264,6 +281,16 @@ class BasicBreaker {
   [[nodiscard]] const S& storage() const noexcept { return storage_; }
 
  private:
+  [[gnu::always_inline]] Recorded finish(const RecordResult& result) noexcept {
+    if (result.error != Errc::ok) [[unlikely]] {
+      return {.error = counted(result.error)};
+    }
+    if (result.transition) [[unlikely]] {
+      report(*result.transition);
+    }
+    return {.status = result.status};
+  }
+
   Errc counted(Errc error) noexcept {
     storage_failures_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a number for display
     return error;

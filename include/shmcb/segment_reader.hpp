@@ -83,9 +83,10 @@ struct BreakerInfo {
   std::string name{};       ///< as it stands in the segment: possibly any bytes where `error` is set
 
   CircuitState state = CircuitState::closed;
+  Mode mode = Mode::automatic;
   std::uint64_t generation = 0;
   std::optional<Micros> opened_age{};  ///< since it last opened or was forced; none: never
-  std::optional<Micros> state_age{};   ///< Open: the same. Else none: the segment does not keep when these began
+  std::optional<Micros> state_age{};   ///< since the present state began
   std::optional<Micros> lease_age{};   ///< HalfOpen: of the newest lease, so it has been HalfOpen at least as long
   std::uint64_t successes = 0;         ///< as in StateRecord, like the two below
   std::uint64_t failures = 0;

@@ -10,29 +10,32 @@
 
 #include "shmcb/config.hpp"
 #include "shmcb/core/registry.hpp"
+#include "shmcb/random.hpp"
 #include "shmcb/segment.hpp"
 #include "shmcb/storage.hpp"
 
 namespace shmcb {
 
 /// A breaker in shared memory. Copies act on the same breaker; safe from any thread, after fork in parent and child.
-template <Clock C = SystemClock>
+template <Clock C = SystemClock, Random R = SystemRandom>
 class ShmStorage {
  public:
   /// Finds the breaker by its name or registers it. If it exists with other numbers: of two `config_revision`s the
   /// higher one wins, of equal ones `on_mismatch` decides. Errors: invalid_config, config_mismatch, registry_full,
   /// ring_full, corrupt, ...
   [[nodiscard]] static Result<ShmStorage> open(const Segment& segment, const BreakerConfig& config,
-                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}) {
+                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {},
+                                               R random = {}) {
     if (Error error = check(config, core::kMaxNameBytes)) return error;
     if (config.failure_threshold.window > core::kMaxWindow) {
       return detail::bad_field("failure_threshold.window", std::to_string(config.failure_threshold.window),
                                "at most " + std::to_string(core::kMaxWindow) + " in shared memory");
     }
-    ShmStorage storage(segment, config.name, std::move(clock));
+    ShmStorage storage(segment, config.name, std::move(clock), std::move(random));
     core::Registry<core::StdEnv> registry(segment.view(), segment.presence());
     bool created = false;
-    const Errc found = registry.find_or_add(config.name, settings_of(config), storage.cell_, created);
+    const Errc found =
+        registry.find_or_add(config.name, settings_of(config), storage.tick_now(), storage.cell_, created);
     if (found != Errc::ok) return refusal(found, segment, config);
     if (!created) {
       if (Error error = storage.agree(settings_of(config), on_mismatch)) return error;
@@ -42,31 +45,57 @@ class ShmStorage {
 
   /// The same on what `Segment::open` answered: its error where there is no segment.
   [[nodiscard]] static Result<ShmStorage> open(const Result<Segment>& segment, const BreakerConfig& config,
-                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}) {
+                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {},
+                                               R random = {}) {
     if (!segment) return segment.error();
-    return open(*segment, config, on_mismatch, std::move(clock));
+    return open(*segment, config, on_mismatch, std::move(clock), std::move(random));
   }
 
   [[nodiscard, gnu::always_inline]] AdmitResult admit() noexcept {
     std::uint64_t period = 0;
     if (cell_.allowed(period)) [[likely]] {
-      return {.admission = Admission::allowed, .state = CircuitState::closed, .token = {period, Admission::allowed}};
+      return {.admission = Admission::allowed,
+              .state = CircuitState::closed,
+              .token = {.period = period, .admission = Admission::allowed}};
     }
     return admit_slowly();
   }
 
   [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
-    if (token.admission == Admission::rejected) return {.status = RecordStatus::rejected};
-    if (token.admission == Admission::allowed && outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
-    const core::CellRecord r = token.admission == Admission::allowed
-                                   ? cell_.record_allowed(token.period, outcome, time_us(completed_at), start_)
-                                   : cell_.record_probe(token.period, outcome, time_us(completed_at));
+    if (token.admission == Admission::rejected) return nothing_to_record(token);
+    if (token.admission == Admission::probe) return record_probe(token, outcome, completed_at);
+    if (outcome == Outcome::ignored) {
+      cell_.count_ignored();
+      return {.status = RecordStatus::ignored};
+    }
+    const core::CellRecord r = cell_.record_allowed({.period = token.period,
+                                                     .started = token.started,
+                                                     .failure = outcome == Outcome::failure,
+                                                     .now_us = time_us(completed_at)},
+                                                    start_, draw());
+    if (r.status == RecordStatus::stale && r.error == Errc::ok) [[unlikely]]
+      cell_.count_stale();
     return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
   }
 
-  [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
-    const core::CellRecord r = cell_.force(state, now_us());
+  [[nodiscard]] RecordResult abandon(Token token) noexcept {
+    if (token.admission != Admission::rejected) cell_.count_abandoned();
+    return record_outcome(token, Outcome::ignored);
+  }
+
+  [[nodiscard]] ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
+    if (check(note)) return {.error = Errc::invalid_config};
+    const core::CellRecord r = cell_.force(state, now_us(), draw());
     return {.error = r.error, .transition = dress(r.transition)};
+  }
+
+  [[nodiscard]] ModeResult set_mode(const ModeRequest& request) noexcept {
+    if (check(request)) return {.error = Errc::invalid_config};
+    const std::uint64_t now = now_us();
+    const rules::Tick until =
+        request.expires_after ? static_cast<rules::Tick>(now / 1'000) + request.expires_after->count() : rules::kNever;
+    const core::CellMode m = cell_.set_mode(request.mode, until, core::NoteText::of(request.note), now);
+    return {.error = m.error, .previous = m.previous};
   }
 
   /// Exact where nothing runs beside it.
@@ -76,12 +105,16 @@ class ShmStorage {
     return {.error = error, .record = dress(state)};
   }
 
-  [[nodiscard]] PeekResult peek() const noexcept {
-    PeekResult result;
-    rules::Tick cooldown_left = 0;
-    result.error = cell_.peek([this] { return now_us(); }, result.state, cooldown_left);
-    result.cooldown_left = Millis{cooldown_left};
+  [[nodiscard]] CountersResult counters() const noexcept {
+    CountersResult result;
+    result.error = cell_.counters(now_us(), result.counters);
     return result;
+  }
+
+  [[nodiscard]] PeekResult peek() const noexcept {
+    core::CellPeek peek;
+    const Errc error = cell_.peek([this] { return now_us(); }, peek);
+    return {.error = error, .state = peek.state, .mode = peek.mode, .cooldown_left = Millis{peek.cooldown_left}};
   }
 
   [[nodiscard]] Instant now() const noexcept { return clock_.now(); }
@@ -97,15 +130,27 @@ class ShmStorage {
   [[nodiscard]] const Segment& segment() const noexcept { return segment_; }
 
  private:
-  ShmStorage(const Segment& segment, const std::string& name, C clock)
+  ShmStorage(const Segment& segment, const std::string& name, C clock, R random)
       : clock_(std::move(clock)),
+        random_(std::move(random)),
         epoch_(segment.epoch()),
         segment_(segment),
         name_(std::make_shared<const std::string>(name)) {}
 
   [[nodiscard, gnu::noinline]] AdmitResult admit_slowly() noexcept {
-    const core::CellAdmit a = cell_.admit(now_us());
-    AdmitResult result{.error = a.error, .admission = a.admission, .state = a.state, .token = {a.period, a.admission}};
+    CircuitState state = CircuitState::closed;
+    if (cell_.stands_aside(state)) return {.admission = Admission::allowed, .state = state, .token = void_token()};
+    const std::uint64_t now = now_us();
+    const std::uint32_t started = rules::started_at(static_cast<rules::Tick>(now / 1'000));
+    std::uint64_t period = 0;
+    if (cell_.allowed_timed(period)) {
+      return {.admission = Admission::allowed,
+              .state = CircuitState::closed,
+              .token = {.period = period, .started = started, .admission = Admission::allowed}};
+    }
+    const core::CellAdmit a = cell_.admit(now, draw());
+    AdmitResult result{.error = a.error, .admission = a.admission, .state = a.state, .token = void_token()};
+    if (a.counts) result.token = {.period = a.period, .started = started, .admission = a.admission};
     if (a.admission == Admission::rejected) {
       result.retry_after = Millis{a.retry_after};
       result.retry_at = instant(a.retry_at);
@@ -145,7 +190,7 @@ class ShmStorage {
       return {Errc::config_mismatch,
               "breaker '" + *name_ + "' exists with another configuration: " + differences(there, brought)};
     }
-    const Errc code = cell_.replace_settings(brought);
+    const Errc code = cell_.replace_settings(brought, now_us(), draw());
     if (code == Errc::ok) return {};
     std::string message = "the configuration of breaker '" + *name_ + "' cannot be replaced: ";
     if (code == Errc::ring_full) {
@@ -157,6 +202,29 @@ class ShmStorage {
     return {code, std::move(message)};
   }
 
+  /// Of a call that a mode lets run although its outcome is void.
+  [[nodiscard]] static Token void_token() noexcept { return {.period = kVoidPeriod, .admission = Admission::rejected}; }
+  [[nodiscard]] static RecordResult nothing_to_record(const Token& token) noexcept {
+    return {.status = token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected};
+  }
+
+  [[nodiscard, gnu::noinline]] RecordResult record_probe(const Token& token, Outcome outcome,
+                                                         CompletedAt completed_at) noexcept {
+    const core::CellRecord r = cell_.record_probe(
+        {.probe = token.period, .outcome = outcome, .started = token.started, .draw = random_.draw()},
+        time_us(completed_at));
+    if (r.error == Errc::ok) {
+      if (r.status == RecordStatus::stale) cell_.count_stale();
+      if (r.status == RecordStatus::ignored) cell_.count_ignored();
+    }
+    return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
+  }
+
+  /// Chance, where an operation turns out to need it.
+  [[nodiscard]] auto draw() const noexcept {
+    return [this]() noexcept { return random_.draw(); };
+  }
+
   /// Microseconds since the segment's epoch. (An entry of the window holds 8.9 years of them; later ones count as that
   /// old.)
   [[nodiscard]] std::uint64_t time_us(CompletedAt at) const noexcept {
@@ -164,10 +232,17 @@ class ShmStorage {
     return static_cast<std::uint64_t>(std::clamp<std::int64_t>((instant - epoch_).count(), 0, kLatestUs));
   }
   [[nodiscard]] std::uint64_t now_us() const noexcept { return time_us({}); }
+  [[nodiscard]] rules::Tick tick_now() const noexcept { return static_cast<rules::Tick>(now_us() / 1'000); }
   [[nodiscard]] Instant instant(rules::Tick tick) const noexcept { return epoch_ + Millis{tick}; }
 
   [[nodiscard]] StateRecord dress(const core::CellState& s) const noexcept {
-    StateRecord record{.state = s.state, .successes = s.successes, .failures = s.failures, .rejected = s.rejected};
+    StateRecord record{.state = s.state,
+                       .successes = s.successes,
+                       .failures = s.failures,
+                       .rejected = s.rejected,
+                       .slow = s.slow,
+                       .mode = s.mode,
+                       .ramping = s.ramping};
     if (s.opened_at != rules::kNever) record.opened_at = instant(s.opened_at);
     return record;
   }
@@ -186,6 +261,7 @@ class ShmStorage {
 
   core::BreakerCell<core::StdEnv> cell_;
   [[no_unique_address]] C clock_;
+  [[no_unique_address]] R random_;
   Instant epoch_;
   Segment segment_;
   std::shared_ptr<const std::string> name_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What every storage of a breaker offers, and a type-erased form of it for a choice at run time.
-// A storage keeps the state of ONE breaker; all five operations are atomic, `noexcept` and safe from any thread.
+// A storage keeps the state of ONE breaker; all operations are atomic, `noexcept` and safe from any thread.
 #pragma once
 
 #include <concepts>
@@ -13,16 +13,22 @@
 
 namespace shmcb {
 
-/// The contract of a storage. `admit`, `record_outcome` and `force_state` are one atomic operation each; `snapshot` and
-/// `peek` change nothing. A token goes back to the storage that issued it. `now` is the storage's clock.
+/// The contract of a storage. `admit`, `record_outcome`, `force_state` and `set_mode` are one atomic operation each;
+/// `snapshot`, `counters` and `peek` change nothing. A token goes back to the storage that issued it; `abandon` is
+/// `record_outcome(token, ignored)` of a permit that was dropped. `now` is the storage's clock. A note or a mode request
+/// that `check` refuses is answered with Errc::invalid_config.
 template <class S>
 concept Storage = requires(S& storage, const S& constant, Token token, Outcome outcome, CompletedAt completed_at,
-                           CircuitState state) {
+                           CircuitState state, const Note& note, const ModeRequest& request) {
   { storage.admit() } noexcept -> std::same_as<AdmitResult>;
   { storage.record_outcome(token, outcome) } noexcept -> std::same_as<RecordResult>;
   { storage.record_outcome(token, outcome, completed_at) } noexcept -> std::same_as<RecordResult>;
+  { storage.abandon(token) } noexcept -> std::same_as<RecordResult>;
   { storage.force_state(state) } noexcept -> std::same_as<ForceResult>;
+  { storage.force_state(state, note) } noexcept -> std::same_as<ForceResult>;
+  { storage.set_mode(request) } noexcept -> std::same_as<ModeResult>;
   { constant.snapshot() } noexcept -> std::same_as<SnapshotResult>;
+  { constant.counters() } noexcept -> std::same_as<CountersResult>;
   { constant.peek() } noexcept -> std::same_as<PeekResult>;
   { constant.now() } noexcept -> std::same_as<Instant>;
   { constant.name() } noexcept -> std::same_as<std::string_view>;  // of the breaker
@@ -45,11 +51,20 @@ class AnyStorage {
   [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     return impl_ ? impl_->record_outcome(token, outcome, completed_at) : RecordResult{.error = Errc::unusable};
   }
-  [[nodiscard]] ForceResult force_state(CircuitState state) noexcept {
-    return impl_ ? impl_->force_state(state) : ForceResult{.error = Errc::unusable};
+  [[nodiscard]] RecordResult abandon(Token token) noexcept {
+    return impl_ ? impl_->abandon(token) : RecordResult{.error = Errc::unusable};
+  }
+  [[nodiscard]] ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
+    return impl_ ? impl_->force_state(state, note) : ForceResult{.error = Errc::unusable};
+  }
+  [[nodiscard]] ModeResult set_mode(const ModeRequest& request) noexcept {
+    return impl_ ? impl_->set_mode(request) : ModeResult{.error = Errc::unusable};
   }
   [[nodiscard]] SnapshotResult snapshot() const noexcept {
     return impl_ ? impl_->snapshot() : SnapshotResult{.error = Errc::unusable};
+  }
+  [[nodiscard]] CountersResult counters() const noexcept {
+    return impl_ ? impl_->counters() : CountersResult{.error = Errc::unusable};
   }
   [[nodiscard]] PeekResult peek() const noexcept { return impl_ ? impl_->peek() : PeekResult{.error = Errc::unusable}; }
   [[nodiscard]] Instant now() const noexcept { return impl_ ? impl_->now() : Instant{}; }
@@ -62,8 +77,11 @@ class AnyStorage {
     virtual ~Interface() = default;
     virtual AdmitResult admit() noexcept = 0;
     virtual RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at) noexcept = 0;
-    virtual ForceResult force_state(CircuitState state) noexcept = 0;
+    virtual RecordResult abandon(Token token) noexcept = 0;
+    virtual ForceResult force_state(CircuitState state, const Note& note) noexcept = 0;
+    virtual ModeResult set_mode(const ModeRequest& request) noexcept = 0;
     virtual SnapshotResult snapshot() const noexcept = 0;
+    virtual CountersResult counters() const noexcept = 0;
     virtual PeekResult peek() const noexcept = 0;
     virtual Instant now() const noexcept = 0;
     virtual std::string_view name() const noexcept = 0;
@@ -78,8 +96,13 @@ class AnyStorage {
     RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at) noexcept override {
       return storage.record_outcome(token, outcome, completed_at);
     }
-    ForceResult force_state(CircuitState state) noexcept override { return storage.force_state(state); }
+    RecordResult abandon(Token token) noexcept override { return storage.abandon(token); }
+    ForceResult force_state(CircuitState state, const Note& note) noexcept override {
+      return storage.force_state(state, note);
+    }
+    ModeResult set_mode(const ModeRequest& request) noexcept override { return storage.set_mode(request); }
     SnapshotResult snapshot() const noexcept override { return storage.snapshot(); }
+    CountersResult counters() const noexcept override { return storage.counters(); }
     PeekResult peek() const noexcept override { return storage.peek(); }
     Instant now() const noexcept override { return storage.now(); }
     std::string_view name() const noexcept override { return storage.name(); }

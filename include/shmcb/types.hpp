@@ -3,7 +3,9 @@
 // Plain values without I/O; safe to copy between threads.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -18,6 +20,17 @@ enum class CircuitState : std::uint8_t { closed = 0, open = 1, half_open = 2 };
 
 /// When a call completed; none: when its outcome is recorded.
 using CompletedAt = std::optional<Instant>;
+
+/// What an operator told the breaker to do, whatever its state: sticky, never ended by a cooldown. The values are part
+/// of the segment format.
+enum class Mode : std::uint8_t {
+  automatic = 0,      ///< the rules decide (default)
+  forced_open = 1,    ///< rejects every call
+  forced_closed = 2,  ///< admits every call and keeps counting; the state does not move
+  disabled = 3,       ///< admits every call and counts nothing
+  observe = 4,        ///< counts and makes transitions, but rejects nothing: a dry run before a roll-out
+};
+inline constexpr std::uint8_t kModes = 5;
 
 /// What became of one protected call.
 enum class Outcome : std::uint8_t { success = 0, failure = 1, ignored = 2 };
@@ -35,23 +48,50 @@ enum class TransitionReason : std::uint8_t {
   forced_open,
   forced_closed,
   forced_half_open,
+  failure_rate_reached,
+  consecutive_failures_reached,
+  slow_rate_reached,
+  probe_slow,
 };
+inline constexpr std::size_t kTransitionReasons = 12;
 
 /// What `record_outcome` did with an outcome.
 enum class RecordStatus : std::uint8_t {
   counted,   ///< it entered the window, or was a probe's verdict
-  ignored,   ///< it had nothing to count: an Ignored outcome, or a sibling's success after the breaker had closed
+  ignored,   ///< it had nothing to count: an Ignored outcome, a sibling's success after the breaker had closed, a call
+             ///< that a mode let run
   stale,     ///< it belongs to an earlier period, a reclaimed probe, or was recorded before
   rejected,  ///< the attempt had been rejected, so there was nothing to record
 };
 
 /// What tells one attempt apart from all others; handed out by `admit`, handed back to `record_outcome` of the same
-/// storage. Opaque to users. `period` is the generation of the Closed period or the identity of the probe.
+/// storage. Opaque to users. `period` is the generation of the Closed period or the identity of the probe. A call that a
+/// mode lets run although nothing is to be counted has the admission `rejected` here and the period kVoidPeriod.
 struct Token {
   std::uint64_t period = 0;
+  std::uint32_t started = 0;  ///< the tick of the admission, modulo 2^32 and never 0; 0: the clock was not read
   Admission admission = Admission::rejected;
   std::uint8_t origin = 0;  ///< which part of a composed storage (FallbackStorage) issued it
 };
+inline constexpr std::uint64_t kVoidPeriod = ~std::uint64_t{0};
+
+/// Who did something by hand, and why: for the journal and for those who look at the breaker later.
+struct Note {
+  std::string_view who{};  ///< at most kMaxWhoBytes
+  std::string_view why{};  ///< at most kMaxWhyBytes
+};
+inline constexpr std::size_t kMaxWhoBytes = 32;
+inline constexpr std::size_t kMaxWhyBytes = 96;
+
+/// A mode to be set.
+struct ModeRequest {
+  Mode mode = Mode::automatic;
+  std::optional<Millis> expires_after{};  ///< then `automatic` returns by itself; 1 ms to 2^40 ms. None: never
+  Note note{};
+};
+
+/// The `retry_after` of a rejection that ends only when somebody ends it. 34.8 years: can be added to an instant.
+inline constexpr Millis kNoEnd{std::int64_t{1} << 40};
 
 /// The state of a breaker as `snapshot` shows it.
 struct StateRecord {
@@ -60,7 +100,10 @@ struct StateRecord {
       opened_at{};              ///< on the storage's clock, to the millisecond; none: never opened and never forced
   std::uint64_t successes = 0;  ///< Closed, Open: in the window; HalfOpen: successful probes
   std::uint64_t failures = 0;   ///< Closed, Open: in the window; HalfOpen: 0
-  std::uint64_t rejected = 0;   ///< in this outage
+  std::uint64_t rejected = 0;   ///< in this outage; in `observe`: what would have been
+  std::uint64_t slow = 0;       ///< of the successes and failures in the window, those that took too long
+  Mode mode = Mode::automatic;
+  bool ramping = false;  ///< Closed, and admitting only a growing share of the calls
 };
 
 /// One committed transition, reported by the call that committed it.
@@ -98,6 +141,12 @@ struct ForceResult {
   std::optional<CircuitTransition> transition{};  ///< none where the state was in effect already
 };
 
+/// The answer of `set_mode`.
+struct ModeResult {
+  Errc error = Errc::ok;
+  Mode previous = Mode::automatic;
+};
+
 /// The answer of `snapshot`.
 struct SnapshotResult {
   Errc error = Errc::ok;
@@ -108,7 +157,33 @@ struct SnapshotResult {
 struct PeekResult {
   Errc error = Errc::ok;
   CircuitState state = CircuitState::closed;
+  Mode mode = Mode::automatic;
   Millis cooldown_left{0};  ///< of Open: until a probe may be admitted; 0 elsewhere
+};
+
+/// What a breaker has counted since it came into being. Never reset; where a process was killed, up to one batch of its
+/// own counts may be missing.
+struct Counters {
+  std::uint64_t completed = 0;       ///< outcomes reported: successes + failures + ignored + stale
+  std::uint64_t successes = 0;       ///< that entered a window
+  std::uint64_t failures = 0;        ///< that entered a window
+  std::uint64_t ignored = 0;         ///< had nothing to count
+  std::uint64_t stale = 0;           ///< belonged to an earlier period, or were recorded before
+  std::uint64_t rejected = 0;        ///< calls turned away by Open, a full HalfOpen or forced_open
+  std::uint64_t ramp_rejected = 0;   ///< calls turned away while the breaker came back gently
+  std::uint64_t abandoned = 0;       ///< permits dropped without a verdict; they are among the ignored or stale too
+  std::uint64_t probes = 0;          ///< admitted
+  std::uint64_t probe_verdicts = 0;  ///< probes that succeeded or failed in time; among the completed
+  std::array<std::uint64_t, kTransitionReasons> transitions{};  ///< by TransitionReason
+  Millis in_closed{0};                                          ///< time spent in each state, the present one included
+  Millis in_open{0};
+  Millis in_half_open{0};
+};
+
+/// The answer of `counters`.
+struct CountersResult {
+  Errc error = Errc::ok;
+  Counters counters{};
 };
 
 /// The names used in traces, tools and Redis, e.g. "half-open".
@@ -117,6 +192,17 @@ struct PeekResult {
     case CircuitState::closed: return "closed";
     case CircuitState::open: return "open";
     case CircuitState::half_open: return "half-open";
+  }
+  return "invalid";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(Mode mode) noexcept {
+  switch (mode) {
+    case Mode::automatic: return "automatic";
+    case Mode::forced_open: return "forced-open";
+    case Mode::forced_closed: return "forced-closed";
+    case Mode::disabled: return "disabled";
+    case Mode::observe: return "observe";
   }
   return "invalid";
 }
@@ -149,6 +235,10 @@ struct PeekResult {
     case TransitionReason::forced_open: return "forced-open";
     case TransitionReason::forced_closed: return "forced-closed";
     case TransitionReason::forced_half_open: return "forced-half-open";
+    case TransitionReason::failure_rate_reached: return "failure-rate-reached";
+    case TransitionReason::consecutive_failures_reached: return "consecutive-failures-reached";
+    case TransitionReason::slow_rate_reached: return "slow-rate-reached";
+    case TransitionReason::probe_slow: return "probe-slow";
   }
   return "invalid";
 }

@@ -272,8 +272,14 @@ bool Participants::is_dead(const core::Presence& presence, std::uint16_t number,
   if (number > kHighestNumber || !presence.current() || !own_descriptor()) return false;
   if (number == presence.number()) return incarnation != presence.incarnation();
   const auto* entry = view_->participant(number);
-  if (entry == nullptr) return number <= kHighestNumber && !is_locked(fd_.load(std::memory_order_relaxed), number);
-  if (Env::load(entry->incarnation, Env::acquire) != incarnation) return true;  // sync: incarnation
+  if (entry != nullptr && Env::load(entry->incarnation, Env::acquire) != incarnation) return true;  // sync: incarnation
+  return is_unheld(presence, number);
+}
+
+bool Participants::is_unheld(const core::Presence& presence, std::uint16_t number) noexcept {
+  if (number > kHighestNumber || number == presence.number() || !presence.current() || !own_descriptor()) return false;
+  const auto* entry = view_->participant(number);
+  if (entry == nullptr) return !is_locked(fd_.load(std::memory_order_relaxed), number);
   if (is_locked(fd_.load(std::memory_order_relaxed), number)) return false;
   if (Env::load(entry->process, Env::relaxed) == 0)
     return true;  // relaxed: left in order, before it let go of the lock

@@ -334,6 +334,7 @@ class Decoder {
   struct NoKernel final : core::Presence::Kernel {
     bool renew(core::Presence&) noexcept override { return false; }
     bool is_dead(const core::Presence&, std::uint16_t, std::uint32_t) noexcept override { return false; }
+    bool is_unheld(const core::Presence&, std::uint16_t) noexcept override { return false; }
   };
 
   /// A snapshot with the tail found by the first hint of the interval that fits the copied slots. The ring was copied
@@ -362,13 +363,13 @@ class Decoder {
     info.rejected = state.rejected;
     info.settings = record.settings;
     if (state.opened_at != rules::kNever) info.opened_age = age(state.opened_at * 1'000);
-    if (state.state == CircuitState::open) info.state_age = info.opened_age;
+    if (record.breaker.since != rules::kNever) info.state_age = age(record.breaker.since * 1'000);
     if (state.state == CircuitState::half_open) info.lease_age = age(record.breaker.lease_at * 1'000);
-    CircuitState peeked = state.state;
-    rules::Tick cooldown_left = 0;
+    core::CellPeek peek;
     // The record was just decoded, so this does not fail.
-    (void)cell.peek([this] { return static_cast<core::Bits>(now_us_); }, peeked, cooldown_left);
-    info.cooldown_left = Millis{cooldown_left};
+    (void)cell.peek([this] { return static_cast<core::Bits>(now_us_); }, peek);
+    info.cooldown_left = Millis{peek.cooldown_left};
+    info.mode = peek.mode;
     const rules::Probes& probes = record.breaker.probes;
     for (std::uint32_t i = 0; i < probes.count; ++i) {
       ProbeInfo probe{.id = probes.id[i], .owner = probes.owner[i]};

@@ -131,7 +131,7 @@ TEST_F(BasicBreakerTest, SaysWhetherACallHasAChance) {
 TEST_F(BasicBreakerTest, CanCallChangesNothing) {
   FakeClock clock;
   BasicBreaker<MemoryStorage<FakeClock>> real{
-      MemoryStorage<FakeClock>::open({.name = "peek", .cooldown = Millis{100}}, clock).value()};
+      MemoryStorage<FakeClock>::open({.name = "peek", .cooldown = {Millis{100}}}, clock).value()};
   real.force_open();
   EXPECT_FALSE(real.can_call());
   clock.advance(Millis{100});

@@ -25,7 +25,7 @@ struct StandingClock {
 
 int use_permits_without_exceptions() noexcept {
   auto opened = MemoryStorage<StandingClock>::open(
-      {.name = "no-exceptions", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{500}});
+      {.name = "no-exceptions", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = {Millis{500}}});
   if (!opened) return 1;
   BasicBreaker<MemoryStorage<StandingClock>> breaker{*std::move(opened)};
 

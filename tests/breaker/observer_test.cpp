@@ -30,7 +30,7 @@ class Observer : public ::testing::Test {
   FakeClock clock;
   MemoryStorage<FakeClock> storage =
       MemoryStorage<FakeClock>::open(
-          {.name = "db", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{1000}}, clock)
+          {.name = "db", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = {Millis{1000}}}, clock)
           .value();
   std::vector<std::string> heard;
 

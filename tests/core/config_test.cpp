@@ -103,7 +103,7 @@ void expect_duration_rule(const std::string& field, Set set) {
 
 TEST(Config, RefusesDurationsOutOfRange) {
   expect_duration_rule("failure_threshold.within", [](BreakerConfig& c, Millis d) { c.failure_threshold.within = d; });
-  expect_duration_rule("cooldown", [](BreakerConfig& c, Millis d) { c.cooldown = d; });
+  expect_duration_rule("cooldown", [](BreakerConfig& c, Millis d) { c.cooldown.base = d; });
   expect_duration_rule("probe_timeout", [](BreakerConfig& c, Millis d) { c.probe_timeout = d; });
 }
 
@@ -122,7 +122,7 @@ TEST(Config, RefusesAProbeLimitOutOfRange) {
 TEST(Settings, AreTheNumbersOfTheConfigWithEveryDefaultFilledIn) {
   const Settings settings = settings_of({.name = "n",
                                          .failure_threshold = {.failures = 2, .window = 3, .within = Millis{4}},
-                                         .cooldown = Millis{5},
+                                         .cooldown = {Millis{5}},
                                          .success_threshold = 6,
                                          .probe_limit = 7,
                                          .probe_timeout = Millis{8},
@@ -135,7 +135,7 @@ TEST(Settings, AreTheNumbersOfTheConfigWithEveryDefaultFilledIn) {
                                 .success_threshold = 6,
                                 .probe_limit = 7,
                                 .revision = 9}));
-  EXPECT_EQ(settings_of({.name = "n", .cooldown = Millis{5}}).probe_timeout_ms, 5);
+  EXPECT_EQ(settings_of({.name = "n", .cooldown = {Millis{5}}}).probe_timeout_ms, 5);
   EXPECT_EQ(settings_of({.name = "n"}), Settings{});
 }
 

@@ -18,7 +18,7 @@ static_assert(!std::is_convertible_v<std::chrono::steady_clock::time_point, Inst
 static_assert(std::is_convertible_v<std::chrono::seconds, Millis>);
 static_assert(!std::is_convertible_v<std::chrono::microseconds, Millis>, "a fraction of a millisecond is refused");
 static_assert(!std::is_convertible_v<std::chrono::duration<double>, Millis>, "no floating point");
-static_assert(std::is_same_v<decltype(BreakerConfig{}.cooldown), Millis>);
+static_assert(std::is_same_v<decltype(BreakerConfig{}.cooldown.base), Millis>);
 
 TEST(SystemClock, ReadsTheMonotonicTimeline) {
   const auto steady_micros = [] {

@@ -87,7 +87,7 @@ TEST(ManyProcesses, NeverHaveMoreProbesOutThanTheLimit) {
   const SharedClock clock;
   const BreakerConfig config{.name = "b",
                              .failure_threshold = {.failures = 1, .window = 1},
-                             .cooldown = Millis{10},
+                             .cooldown = {Millis{10}},
                              .success_threshold = 1'000'000,
                              .probe_limit = kLimit,
                              .probe_timeout = Millis{1'000}};
@@ -166,7 +166,7 @@ TEST(ManyProcesses, OpenAndCloseOneBreakerTogetherAndReportEachTransitionOnce) {
   const SharedClock clock;
   const BreakerConfig config{.name = "b",
                              .failure_threshold = {.failures = kFailures, .window = 50},
-                             .cooldown = Millis{10},
+                             .cooldown = {Millis{10}},
                              .success_threshold = 3,
                              .probe_limit = 2};
   Breaker breaker = open(test.segment(), config, clock);
@@ -296,7 +296,7 @@ TEST(ForkedChild, HasNoSayInItsParentsPermits) {
   const TestSegment test = make_segment();
   const SharedClock clock;
   BasicBreaker<Breaker> breaker(open(
-      test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = Millis{10}}, clock));
+      test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = {Millis{10}}}, clock));
   trip(breaker.storage());
   clock.advance(Millis{10});
   auto acquired = breaker.try_acquire();
@@ -323,7 +323,7 @@ class LostProbe : public ::testing::Test {
   Breaker breaker = open(test.segment(),
                          {.name = "b",
                           .failure_threshold = {.failures = 1, .window = 1},
-                          .cooldown = Millis{10},
+                          .cooldown = {Millis{10}},
                           .probe_timeout = Millis{50}},
                          clock);
 };
@@ -370,7 +370,7 @@ TEST(AllWorkers, KilledAtOnceAndStartedAgainFindTheStateTheyLeft) {
   TestSegment test = make_segment();
   const SharedClock clock;
   const BreakerConfig config{
-      .name = "b", .failure_threshold = {.failures = 100, .window = 8'000}, .cooldown = Millis{10}};
+      .name = "b", .failure_threshold = {.failures = 100, .window = 8'000}, .cooldown = {Millis{10}}};
   const SharedArea<std::atomic<std::uint64_t>> successes;
   const SharedBarrier all_recorded(kProcesses + 1);
   test.detach();

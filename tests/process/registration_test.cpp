@@ -26,7 +26,7 @@ constexpr std::uint64_t kStride = 1;
 constexpr std::uint32_t kPlaces = 3;
 
 BreakerConfig named(std::string name) {
-  return {.name = std::move(name), .failure_threshold = {.failures = 3, .window = 10}, .cooldown = Millis{100}};
+  return {.name = std::move(name), .failure_threshold = {.failures = 3, .window = 10}, .cooldown = {Millis{100}}};
 }
 
 /// Room for exactly kPlaces breakers with the rings they need.

@@ -16,7 +16,7 @@ namespace {
 BreakerConfig small_config() {
   return {.name = "b",
           .failure_threshold = {.failures = 3, .window = 10, .within = Millis{1'000'000}},
-          .cooldown = Millis{100},
+          .cooldown = {Millis{100}},
           .success_threshold = 2,
           .probe_limit = 2,
           .probe_timeout = Millis{50}};

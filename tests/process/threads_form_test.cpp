@@ -42,7 +42,7 @@ TEST(ManyThreads, OpenOneBreakerTogetherAndLoseNoOutcome) {
   const TestSegment test({.breakers = 1, .ring_slots = 1'024, .participants = 4, .epoch = SharedClock::kStart});
   auto breaker = ShmStorage<SharedClock>::open(
       test.segment(),
-      {.name = "b", .failure_threshold = {.failures = kFailures, .window = 500}, .cooldown = Millis{10}},
+      {.name = "b", .failure_threshold = {.failures = kFailures, .window = 500}, .cooldown = {Millis{10}}},
       OnMismatch::refuse, clock);
   ASSERT_TRUE(breaker);
   for (int round = 0; round < 20; ++round) {

@@ -28,7 +28,7 @@ inline constexpr std::uint32_t kTorturedProbes = 2;
 [[nodiscard]] inline BreakerConfig tortured_config(std::uint32_t number, Millis cooldown = Millis{20}) {
   return {.name = "tortured-" + std::to_string(number),
           .failure_threshold = {.failures = 6, .window = kTorturedWindow, .within = Millis{5'000}},
-          .cooldown = cooldown,
+          .cooldown = {cooldown},
           .success_threshold = 2,
           .probe_limit = kTorturedProbes,
           .probe_timeout = Millis{30}};

@@ -31,7 +31,7 @@ class Agreement : public ::testing::Test {
   const TestSegment made{{.breakers = 4, .ring_slots = 256, .participants = 8, .epoch = clock.now()}};
   const BreakerConfig base{.name = "b",
                            .failure_threshold = {.failures = 3, .window = 10, .within = Millis{10'000}},
-                           .cooldown = Millis{500},
+                           .cooldown = {Millis{500}},
                            .success_threshold = 2,
                            .probe_limit = 2,
                            .probe_timeout = Millis{700},
@@ -76,7 +76,7 @@ struct Change {
       {"failure_threshold.window", [](auto& c) { c.failure_threshold.window = 12; }, "(10 there, 12 here)"},
       {"failure_threshold.within", [](auto& c) { c.failure_threshold.within = Millis{9}; },
        "(10000 ms there, 9 ms here)"},
-      {"cooldown", [](auto& c) { c.cooldown = Millis{501}; }, "(500 ms there, 501 ms here)"},
+      {"cooldown", [](auto& c) { c.cooldown.base = Millis{501}; }, "(500 ms there, 501 ms here)"},
       {"probe_timeout", [](auto& c) { c.probe_timeout = Millis{1}; }, "(700 ms there, 1 ms here)"},
       {"success_threshold", [](auto& c) { c.success_threshold = 9; }, "(2 there, 9 here)"},
       {"probe_limit", [](auto& c) { c.probe_limit = 32; }, "(2 there, 32 here)"},
@@ -98,7 +98,7 @@ TEST_F(Agreement, OnAProbeTimeoutLeftOutMeansTheCooldown) {
   left_out.probe_timeout.reset();
   (void)open(left_out);
   BreakerConfig said = base;
-  said.probe_timeout = base.cooldown;
+  said.probe_timeout = base.cooldown.base;
   EXPECT_TRUE(try_open(said));
 }
 
@@ -165,7 +165,7 @@ TEST_F(Agreement, ReplacedKeepsTheWindow) {
   record(storage, "sfsf");
   BreakerConfig other = base;
   other.failure_threshold.within = Millis{20'000};
-  other.cooldown = Millis{900};
+  other.cooldown.base = Millis{900};
   Storage second = open(other, OnMismatch::replace);
   expect_window(second, 2, 2);
   const RecordResult third = record(storage, Outcome::failure);
@@ -181,7 +181,7 @@ TEST_F(Agreement, ReplacedKeepsOpenAndItsInstantAndCountsTheCooldownFromThere) {
   EXPECT_EQ(storage.admit().admission, Admission::rejected);
   clock.advance(Millis{100});
   BreakerConfig other = base;
-  other.cooldown = Millis{150};
+  other.cooldown.base = Millis{150};
   Storage second = open(other, OnMismatch::replace);
   EXPECT_EQ(second.snapshot().record.opened_at, opened_at);
   EXPECT_EQ(second.snapshot().record.rejected, 1U);
@@ -305,7 +305,7 @@ TEST_F(Agreement, OfTwoRevisionsTheHigherReplacesWhateverTheChoice) {
   for (const OnMismatch choice : {OnMismatch::refuse, OnMismatch::adopt, OnMismatch::replace}) {
     BreakerConfig newer = base;
     newer.config_revision = ++revision;
-    newer.cooldown = Millis{500 + static_cast<std::int64_t>(revision)};
+    newer.cooldown.base = Millis{500 + static_cast<std::int64_t>(revision)};
     (void)open(newer, choice);
     EXPECT_EQ(first.settings(), settings_of(newer));
   }
@@ -316,7 +316,7 @@ TEST_F(Agreement, OfTwoRevisionsTheLowerAdoptsWhateverTheChoice) {
   for (const OnMismatch choice : {OnMismatch::refuse, OnMismatch::adopt, OnMismatch::replace}) {
     BreakerConfig older = base;
     older.config_revision = 4;
-    older.cooldown = Millis{1};
+    older.cooldown.base = Millis{1};
     EXPECT_EQ(open(older, choice).settings(), settings_of(base));
     EXPECT_EQ(first.settings(), settings_of(base));
   }
@@ -325,7 +325,7 @@ TEST_F(Agreement, OfTwoRevisionsTheLowerAdoptsWhateverTheChoice) {
 TEST_F(Agreement, OfEqualRevisionsWithDifferentNumbersIsRefused) {
   (void)open(base);
   BreakerConfig other = base;
-  other.cooldown = Millis{1};
+  other.cooldown.base = Millis{1};
   const auto refused = try_open(other);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Errc::config_mismatch);
@@ -363,7 +363,7 @@ TEST_F(Agreement, OfTwoRevisionsAtOnceTheHigherStaysWhicheverComesLast) {
     lower.cooldown_ms = 111;
     BreakerConfig higher = config;
     higher.config_revision += 2;
-    higher.cooldown = Millis{222};
+    higher.cooldown.base = Millis{222};
 
     const auto view = made->view().in_environment<OvertakingEnv>();
     const core::Registry<OvertakingEnv> registry(view, made->presence());
@@ -400,7 +400,7 @@ TEST_F(Agreement, IsNoticedByOtherProcessesAtTheirNextSlowStep) {
   ASSERT_TRUE(wait_until([&] { return *stage == 1; }));
   BreakerConfig strict = base;
   strict.failure_threshold.failures = 1;
-  strict.cooldown = Millis{77};
+  strict.cooldown.base = Millis{77};
   (void)open(strict, OnMismatch::replace);
   *stage = 2;
   EXPECT_EQ(other.wait(), exited(0));
@@ -418,7 +418,7 @@ TEST_F(Agreement, ReplacedTooOftenInOneClosedPeriodIsRefusedAndEverythingElseGoe
   std::optional<Error> refused;
   int replaced = 0;
   for (; replaced < 5'000 && !refused; ++replaced) {
-    changing.cooldown = Millis{500 + replaced % 2 + 1};
+    changing.cooldown.base = Millis{500 + replaced % 2 + 1};
     const auto result = try_open(changing, OnMismatch::replace);
     if (!result) refused = result.error();
   }
@@ -438,7 +438,7 @@ TEST_F(Agreement, ReplacedTooOftenInOneClosedPeriodIsRefusedAndEverythingElseGoe
   EXPECT_EQ(storage.peek().state, CircuitState::open);
   EXPECT_TRUE(try_open(changing, OnMismatch::replace)) << "outside Closed";
   EXPECT_EQ(storage.force_state(CircuitState::closed).error, Errc::ok);
-  changing.cooldown = Millis{900};
+  changing.cooldown.base = Millis{900};
   EXPECT_TRUE(try_open(changing, OnMismatch::replace)) << "in the next Closed period";
   EXPECT_EQ(storage.settings(), settings_of(changing));
 }
@@ -458,7 +458,7 @@ TEST_F(Agreement, ReplacedTooOftenStillLetsEverySiblingOfAClosingProbeHaveItsSay
   ASSERT_TRUE(storage.record_outcome(probes[0], Outcome::success).transition);
   Errc refused = Errc::ok;
   for (int i = 0; i < 5'000 && refused == Errc::ok; ++i) {
-    wide.cooldown = Millis{500 + i % 2 + 1};
+    wide.cooldown.base = Millis{500 + i % 2 + 1};
     const auto result = try_open(wide, OnMismatch::replace);
     if (!result) refused = result.error().code;
   }
@@ -474,7 +474,7 @@ TEST_F(Agreement, ReplacedOverAndOverOutsideClosedIsNeverExhausted) {
   (void)storage.force_state(CircuitState::open);
   BreakerConfig changing = base;
   for (int i = 0; i < 9'000; ++i) {
-    changing.cooldown = Millis{500 + i % 2 + 1};
+    changing.cooldown.base = Millis{500 + i % 2 + 1};
     ASSERT_TRUE(try_open(changing, OnMismatch::replace)) << i;
   }
   EXPECT_EQ(storage.peek().state, CircuitState::open);

@@ -172,8 +172,8 @@ template <class Work>
 /// Two breakers, attached to in this process.
 struct Breakers {
   explicit Breakers(const Segment& segment)
-      : opens(*ShmStorage<>::open(segment, {.name = "opens", .cooldown = Millis{3'600'000}})),
-        recovers(*ShmStorage<>::open(segment, {.name = "recovers", .cooldown = Millis{1}})) {}
+      : opens(*ShmStorage<>::open(segment, {.name = "opens", .cooldown = {Millis{3'600'000}}})),
+        recovers(*ShmStorage<>::open(segment, {.name = "recovers", .cooldown = {Millis{1}}})) {}
 
   BasicBreaker<ShmStorage<>> opens;
   BasicBreaker<ShmStorage<>> recovers;

@@ -46,7 +46,7 @@ constexpr milliseconds kCooldown{5'000};
 BreakerConfig config(std::string name, Ratio threshold = {.failures = 3, .window = 5, .within = Millis{60'000}}) {
   return {.name = std::move(name),
           .failure_threshold = threshold,
-          .cooldown = kCooldown,
+          .cooldown = {kCooldown},
           .success_threshold = 2,
           .probe_limit = 2,
           .probe_timeout = Millis{1'000},

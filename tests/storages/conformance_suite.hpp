@@ -3,7 +3,7 @@
 // with
 //
 //   struct MyFactory {  // made anew for every breaker
-//     Result<MyStorage> open(const BreakerConfig& config, FakeClock clock);  // a fresh breaker that reads `clock`
+//     Result<MyStorage> open(const BreakerConfig& config, FakeClock clock, FakeRandom random);  // a fresh breaker that reads `clock`
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(My, StorageConformance, MyFactory);
 #pragma once
@@ -36,7 +36,7 @@ namespace shmcb::test {
 inline BreakerConfig conformance_config() {
   return {.name = "conformance",
           .failure_threshold = {.failures = 2, .window = 4, .within = Millis{100}},
-          .cooldown = Millis{50},
+          .cooldown = {Millis{50}},
           .success_threshold = 2,
           .probe_limit = 2,
           .probe_timeout = Millis{30}};
@@ -46,13 +46,16 @@ inline BreakerConfig conformance_config() {
 template <class Factory>
 class Subject {
  public:
-  explicit Subject(const BreakerConfig& config = conformance_config()) : opened_(factory_.open(config, clock_)) {
+  explicit Subject(const BreakerConfig& config = conformance_config())
+      : opened_(factory_.open(config, clock_, random_)) {
     if (!opened_) throw std::runtime_error("cannot open a breaker: " + opened_.error().message);
   }
 
   [[nodiscard]] auto& storage() { return *opened_; }
   [[nodiscard]] static Instant instant(std::int64_t ms) { return Instant{std::chrono::hours{1}} + Millis{ms}; }
   void set(std::int64_t ms, Micros more = Micros{0}) { clock_.set(instant(ms) + more); }
+  /// What chance says from now on, in [0, rules::kDraws).
+  void draw(std::uint32_t draw) { random_.set(draw); }
 
   AdmitResult admit(std::int64_t ms) {
     set(ms);
@@ -102,8 +105,10 @@ class Subject {
 
  private:
   FakeClock clock_{instant(0)};
+  FakeRandom random_;
   Factory factory_;
-  decltype(std::declval<Factory&>().open(std::declval<const BreakerConfig&>(), std::declval<FakeClock>())) opened_;
+  decltype(std::declval<Factory&>().open(std::declval<const BreakerConfig&>(), std::declval<FakeClock>(),
+                                         std::declval<FakeRandom>())) opened_;
 };
 
 /// Runs every trace of a file on a fresh storage each.
@@ -113,7 +118,9 @@ void expect_traces_hold(const std::string& file, const replay::Timing& timing = 
   std::size_t deviations = 0;
   for (const replay::Trace& trace : replay::read_trace_file(SHMCB_TEST_DATA_DIR "/conformance/" + file)) {
     Factory factory;
-    const auto open = [&factory](const BreakerConfig& config, FakeClock clock) { return factory.open(config, clock); };
+    const auto open = [&factory](const BreakerConfig& config, FakeClock clock, FakeRandom random) {
+      return factory.open(config, clock, random);
+    };
     const auto result = replay::run_fresh(trace, open, timing);
     ASSERT_TRUE(result.has_value()) << trace.place << ": " << result.error().message;
     for (const replay::Deviation& deviation : *result) {
@@ -166,7 +173,7 @@ TYPED_TEST_P(StorageConformance, RefusesEveryBadNumberByName) {
     BreakerConfig config = conformance_config();
     change(config);
     TypeParam factory;
-    const auto result = factory.open(config, FakeClock{});
+    const auto result = factory.open(config, FakeClock{}, FakeRandom{});
     return result ? std::string{"accepted"}
                   : std::string{to_string(result.error().code)} + ": " + result.error().message;
   };
@@ -178,7 +185,7 @@ TYPED_TEST_P(StorageConformance, RefusesEveryBadNumberByName) {
             "invalid_config: failure_threshold.window is 1; it must be at least failure_threshold.failures (2)");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.within = Millis{0}; }),
             "invalid_config: failure_threshold.within is 0 ms; it must be from 1 ms to 2^40 ms");
-  EXPECT_EQ(refusal([](auto& c) { c.cooldown = Millis{-1}; }),
+  EXPECT_EQ(refusal([](auto& c) { c.cooldown.base = Millis{-1}; }),
             "invalid_config: cooldown is -1 ms; it must be from 1 ms to 2^40 ms");
   EXPECT_EQ(refusal([](auto& c) { c.success_threshold = 0; }),
             "invalid_config: success_threshold is 0; it must be at least 1");
@@ -699,7 +706,7 @@ TYPED_TEST_P(StorageConformance, ForcesNoEarlierThanItOpened) {
 TYPED_TEST_P(StorageConformance, WorksWithTheLongestDurations) {
   const Millis longest{kMaxDurationMs};
   BreakerConfig config = conformance_config();
-  config.failure_threshold.within = config.cooldown = longest;
+  config.failure_threshold.within = config.cooldown.base = longest;
   config.probe_timeout = longest;
   Subject<TypeParam> s{config};
   s.open_by_failures(7);

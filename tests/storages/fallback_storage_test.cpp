@@ -18,7 +18,7 @@
 namespace shmcb::test {
 namespace {
 
-using Memory = MemoryStorage<FakeClock>;
+using Memory = MemoryStorage<FakeClock, FakeRandom>;
 
 Memory open_memory(const FakeClock& clock = FakeClock{}) {
   return Memory::open(conformance_config(), clock).value();
@@ -38,8 +38,17 @@ class Switchable {
   RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     return unless_failing<RecordResult>([&] { return memory_.record_outcome(token, outcome, completed_at); });
   }
-  ForceResult force_state(CircuitState state) noexcept {
-    return unless_failing<ForceResult>([&] { return memory_.force_state(state); });
+  RecordResult abandon(Token token) noexcept {
+    return unless_failing<RecordResult>([&] { return memory_.abandon(token); });
+  }
+  ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
+    return unless_failing<ForceResult>([&] { return memory_.force_state(state, note); });
+  }
+  ModeResult set_mode(const ModeRequest& request) noexcept {
+    return unless_failing<ModeResult>([&] { return memory_.set_mode(request); });
+  }
+  CountersResult counters() const noexcept {
+    return unless_failing<CountersResult>([&] { return memory_.counters(); });
   }
   SnapshotResult snapshot() const noexcept {
     return unless_failing<SnapshotResult>([&] { return memory_.snapshot(); });
@@ -68,18 +77,18 @@ using Fallback = FallbackStorage<Switchable, Memory, FakeClock>;
 
 /// The whole suite holds while the primary decides ...
 struct PrimaryFactory {
-  Result<Fallback> open(const BreakerConfig& config, FakeClock clock) {
-    auto primary = Memory::open(config, clock);
+  Result<Fallback> open(const BreakerConfig& config, FakeClock clock, FakeRandom random) {
+    auto primary = Memory::open(config, clock, random);
     if (!primary) return primary.error();
-    return Fallback{Switchable{*primary}, *Memory::open(config, clock), OnUnusable::error, clock};
+    return Fallback{Switchable{*primary}, *Memory::open(config, clock, random), OnUnusable::error, clock};
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(FallbackToNothing, StorageConformance, PrimaryFactory);
 
 /// ... and while the local storage stands in for a missing one.
 struct LocalFactory {
-  Result<Fallback> open(const BreakerConfig& config, FakeClock clock) {
-    auto local = Memory::open(config, clock);
+  Result<Fallback> open(const BreakerConfig& config, FakeClock clock, FakeRandom random) {
+    auto local = Memory::open(config, clock, random);
     if (!local) return local.error();
     return Fallback{Error{Errc::no_space, "full"}, *local, OnUnusable::local, clock};
   }

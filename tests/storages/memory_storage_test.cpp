@@ -14,16 +14,16 @@ namespace shmcb::test {
 namespace {
 
 struct MemoryFactory {
-  Result<MemoryStorage<FakeClock>> open(const BreakerConfig& config, FakeClock clock) {
-    return MemoryStorage<FakeClock>::open(config, clock);
+  Result<MemoryStorage<FakeClock, FakeRandom>> open(const BreakerConfig& config, FakeClock clock, FakeRandom random) {
+    return MemoryStorage<FakeClock, FakeRandom>::open(config, clock, random);
   }
 };
 INSTANTIATE_TYPED_TEST_SUITE_P(Memory, StorageConformance, MemoryFactory);
 
 /// The same storage behind the type-erased interface.
 struct AnyFactory {
-  Result<AnyStorage> open(const BreakerConfig& config, FakeClock clock) {
-    auto storage = MemoryStorage<FakeClock>::open(config, clock);
+  Result<AnyStorage> open(const BreakerConfig& config, FakeClock clock, FakeRandom random) {
+    auto storage = MemoryStorage<FakeClock, FakeRandom>::open(config, clock, random);
     if (!storage) return storage.error();
     return AnyStorage{*storage};
   }

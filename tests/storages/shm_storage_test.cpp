@@ -8,11 +8,11 @@ namespace shmcb::test {
 namespace {
 
 struct ShmFactory {
-  Result<ShmStorage<FakeClock>> open(const BreakerConfig& config, FakeClock clock) {
+  Result<ShmStorage<FakeClock, FakeRandom>> open(const BreakerConfig& config, FakeClock clock, FakeRandom random) {
     const SegmentOptions options{
         .name = unique_segment_name(), .breakers = 1, .ring_slots = 8192, .participants = 1, .epoch = clock.now()};
     segment.emplace(options);
-    return ShmStorage<FakeClock>::open(segment->segment(), config, OnMismatch::refuse, clock);
+    return ShmStorage<FakeClock, FakeRandom>::open(segment->segment(), config, OnMismatch::refuse, clock, random);
   }
   std::optional<TestSegment> segment;
 };

@@ -69,11 +69,11 @@ class Inspect : public ::testing::Test {
   Inspect() {
     at(seconds{70});
     Storage gamma = open(
-        {.name = "gamma", .cooldown = seconds{1}, .success_threshold = 2, .probe_limit = 2, .probe_timeout = hours{1}});
+        {.name = "gamma", .cooldown = {seconds{1}}, .success_threshold = 2, .probe_limit = 2, .probe_timeout = hours{1}});
     record(gamma, "xxxxx");
     Storage beta = open({.name = "beta:2",
                          .failure_threshold = {.failures = 3, .window = 5, .within = hours{1}},
-                         .cooldown = hours{10}});
+                         .cooldown = {hours{10}}});
     record(beta, ".xxx");
     (void)beta.admit();
     (void)beta.admit();

@@ -56,6 +56,7 @@ struct Step {
   std::int64_t at_ms = 0;
   Operation operation = Operation::snapshot;
   std::size_t attempt = 0;                      ///< admit, record: which one, counted in order of admission
+  std::uint32_t draw = 0;                       ///< what chance says, in [0, rules::kDraws)
   Outcome outcome = Outcome::success;           ///< record
   CircuitState to = CircuitState::closed;       ///< force
   Admission admission = Admission::allowed;     ///< admit: expected

@@ -13,6 +13,7 @@
 
 #include "common/trace.hpp"
 #include "shmcb/error.hpp"
+#include "shmcb/random.hpp"
 #include "shmcb/storage.hpp"
 #include "shmcb/time.hpp"
 #include "shmcb/types.hpp"
@@ -141,14 +142,16 @@ std::optional<CircuitTransition> run_step(const Step& step, S& storage, std::vec
 
 }  // namespace checks
 
-/// Requires a fresh storage of `trace.config` that reads `clock`.
+/// Requires a fresh storage of `trace.config` that reads `clock` and draws from `random`.
 template <Storage S>
-[[nodiscard]] std::vector<Deviation> run(const Trace& trace, S& storage, FakeClock clock, const Timing& timing = {}) {
+[[nodiscard]] std::vector<Deviation> run(const Trace& trace, S& storage, FakeClock clock, FakeRandom random,
+                                         const Timing& timing = {}) {
   std::vector<Deviation> deviations;
   std::vector<Token> tokens(trace.attempts);
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const Step& step = trace.steps[i];
     clock.set(timing.start + Millis{step.at_ms} + timing.into_the_tick);
+    random.set(step.draw);
     checks::StepCheck check{trace, i, timing.start, deviations};
     const std::optional<CircuitTransition> transition = checks::run_step(step, storage, tokens, check);
     const SnapshotResult snapshot = storage.snapshot();
@@ -159,13 +162,14 @@ template <Storage S>
   return deviations;
 }
 
-/// Opens a storage with `open(config, clock)`, which answers a Result, and runs the trace on it.
+/// Opens a storage with `open(config, clock, random)`, which answers a Result, and runs the trace on it.
 template <class Open>
 [[nodiscard]] Result<std::vector<Deviation>> run_fresh(const Trace& trace, Open&& open, const Timing& timing = {}) {
   FakeClock clock{timing.start};
-  auto storage = open(trace.config, clock);
+  FakeRandom random;
+  auto storage = open(trace.config, clock, random);
   if (!storage) return storage.error();
-  return run(trace, *storage, clock, timing);
+  return run(trace, *storage, clock, random, timing);
 }
 
 }  // namespace shmcb::replay

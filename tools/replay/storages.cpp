@@ -13,12 +13,13 @@ namespace shmcb::replay {
 namespace {
 
 Result<std::vector<Deviation>> run_on_memory(const Trace& trace) {
-  return run_fresh(trace, &MemoryStorage<FakeClock>::open);
+  return run_fresh(trace, &MemoryStorage<FakeClock, FakeRandom>::open);
 }
 
 /// Every trace gets a segment of its own, gone again before it can be seen to be there.
 Result<std::vector<Deviation>> run_on_shm(const Trace& trace) {
-  const auto open = [](const BreakerConfig& config, FakeClock clock) -> Result<ShmStorage<FakeClock>> {
+  const auto open = [](const BreakerConfig& config, FakeClock clock,
+                       FakeRandom random) -> Result<ShmStorage<FakeClock, FakeRandom>> {
     const SegmentOptions options{.name = "replay-" + std::to_string(::getpid()),
                                  .breakers = 1,
                                  .ring_slots = core::ring_capacity(config.failure_threshold.window),
@@ -27,7 +28,7 @@ Result<std::vector<Deviation>> run_on_shm(const Trace& trace) {
     Result<Segment> segment = Segment::create(options);
     if (!segment) return segment.error();
     if (Error error = Segment::remove(options)) return error;
-    return ShmStorage<FakeClock>::open(*segment, config, OnMismatch::refuse, clock);
+    return ShmStorage<FakeClock, FakeRandom>::open(*segment, config, OnMismatch::refuse, clock, random);
   };
   return run_fresh(trace, open);
 }

@@ -138,7 +138,7 @@ void add_breaker(CLI::App& app, Options& options) {
   app.add_option("--failures", ratio.failures, "failures that open it ...")->capture_default_str();
   app.add_option("--window", ratio.window, "... among this many newest outcomes ...")->capture_default_str();
   add_duration(app, "--within", ratio.within, "... none older than this")->default_str("1m");
-  add_duration(app, "--cooldown", breaker.cooldown, "how long it stays open before a probe is let through")
+  add_duration(app, "--cooldown", breaker.cooldown.base, "how long it stays open before a probe is let through")
       ->default_str("30s");
   app.add_option("--success-threshold", breaker.success_threshold, "successful probes that close it")
       ->capture_default_str();

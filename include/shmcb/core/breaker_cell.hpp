@@ -1,208 +1,165 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The lock-free breaker: the contract's operations on one breaker of a segment. The control word names an immutable
 // record; whatever changes rarely is changed by copying it, applying the pure rules and publishing the copy. Outcomes
-// of Closed go into the ring. docs/design.md argues each step, docs/memory-model.md each order.
+// of Closed go into the ring.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <type_traits>
 
-#include "shmcb/core/record_pool.hpp"
-#include "shmcb/core/ring.hpp"
+#include "shmcb/core/append_outcome.hpp"
+#include "shmcb/core/cell_core.hpp"
 #include "shmcb/core/rules.hpp"
 
 namespace shmcb::core {
-
-/// A breaker's state in ticks since the segment's epoch.
-struct CellState {
-  CircuitState state = CircuitState::closed;
-  rules::Tick opened_at = rules::kNever;
-  std::uint64_t successes = 0;
-  std::uint64_t failures = 0;
-  std::uint64_t rejected = 0;
-};
-
-/// A transition that an operation committed.
-struct CellTransition {
-  TransitionReason reason = TransitionReason::none;
-  CircuitState from = CircuitState::closed;
-  rules::Tick at = 0;
-  CellState after{};
-};
 
 struct CellAdmit {
   Errc error = Errc::ok;
   Admission admission = Admission::rejected;
   CircuitState state = CircuitState::closed;
+  bool counts = true;        ///< false: allowed by a mode, and its outcome is void
   std::uint64_t period = 0;  ///< Allowed: the generation; Probe: its identity
   rules::Tick retry_at = 0;
   rules::Tick retry_after = 0;
   std::optional<CellTransition> transition{};
 };
 
-struct CellRecord {
+struct CellMode {
   Errc error = Errc::ok;
-  RecordStatus status = RecordStatus::stale;
-  std::optional<CellTransition> transition{};
+  Mode previous = Mode::automatic;
+};
+
+struct CellPeek {
+  CircuitState state = CircuitState::closed;
+  Mode mode = Mode::automatic;
+  rules::Tick cooldown_left = 0;  ///< of Open
 };
 
 /// One breaker of a mapped segment. A handle without state of its own: copies and other processes act on the same
-/// breaker.
+/// breaker. Where an operation may need chance, `draw()` gives it: even over [0, rules::kDraws).
 template <class Env>
 class BreakerCell {
  public:
   using Control = ControlWord<typename Env::Widths>;
-  using Entry = Slot<typename Env::Widths>;
-  using Rejected = RejectedWord<typename Env::Widths>;
   using Position = typename Ring<Env>::Position;
 
   BreakerCell() = default;
-  /// `cells` and `slots` belong to breaker `index` of the view and were checked.
-  BreakerCell(const SegmentView<Env>& view, Presence& presence, std::uint32_t index, BreakerCells<Env>& cells,
-              typename Env::Word* slots, std::uint32_t capacity) noexcept
-      : cells_(&cells), index_(index), ring_(slots, capacity, &cells.hint), view_(&view), presence_(&presence) {}
+  explicit BreakerCell(const CellCore<Env>& core) noexcept : core_(core) {}
 
-  [[nodiscard]] std::uint32_t index() const noexcept { return index_; }
+  [[nodiscard]] std::uint32_t index() const noexcept { return core_.index(); }
+  [[nodiscard]] CellCore<Env>& core() noexcept { return core_; }
+  [[nodiscard]] const CellCore<Env>& core() const noexcept { return core_; }
 
-  /// From now on for one life of the place only: whatever would act on a later one answers `corrupt`, and `gone` says
-  /// why. For breakers of groups, whose places are recycled.
-  void bind(Bits incarnation) noexcept { incarnation_ = incarnation; }
-  [[nodiscard]] Bits incarnation() const noexcept { return incarnation_; }
-
-  /// The whole of a Closed admit of a bound handle. The control word BEFORE the incarnation: a later life's word brings
-  /// its incarnation with it (sync: control), so that a word that is seen with our incarnation is our life's.
-  [[nodiscard]] bool allowed_here(std::uint64_t& period) const noexcept {
-    return allowed(period) && Env::load(cells_->incarnation, Env::relaxed) == incarnation_;
-  }
-
-  /// Whether the life that this handle is bound to is over: the name has to be looked up again.
-  [[nodiscard]] bool gone() const noexcept { return control().gone() || elsewhere(); }
-
-  /// Whether the breaker is one that may be recycled: plainly Closed, no probes out, nothing in the window at `now_us`,
-  /// its last outcome (or its creation) at least `idle_after_ms` ago. `word` and `tail` say as of when.
-  [[nodiscard]] bool idle(Bits now_us, std::int64_t idle_after_ms, Control& word, Position& tail) const noexcept {
-    Record record;
-    Work work = budget();
-    if (!load(word, record, word::end, work) || !word.plainly_closed()) return false;
-    if (record.breaker.probes.count != 0 || word.version_exhausted(kVersionReserve)) return false;
-    typename Ring<Env>::Tail found;
-    if (!ring_.locate_tail(found)) return false;
-    tail = found.position;
-    // relaxed: written before the control word that was acquired
-    rules::Tick since = std::max(tick(Env::load(cells_->created, Env::relaxed)), record.breaker.opened_at);
-    if (tail > record.window_begin && of_window(record, found.previous)) {
-      const rules::Tick newest = tick(found.previous.time_us());
-      if (found.previous.trip() || newest >= tick(now_us) - record.settings.within_ms) return false;
-      since = std::max(since, newest);
-    }
-    return tick(now_us) - since >= idle_after_ms;
-  }
-
-  /// Ends the life of a breaker that was found `idle` as of `word` and `tail`; for the owner of its place. False:
-  /// somebody has used it since, and it lives on. (docs/design.md, "Recycling")
-  [[nodiscard]] bool retire(Control word, Position tail) const noexcept {
-    const Control retiring = word.retired();
-    if (!Env::cas(cells_->control, word.bits, retiring.bits, Env::acq_rel)) return false;  // sync: control
-    Work work = budget();
-    Position touched = 0;
-    if (ring_.touch_tail(work, touched) && touched == tail &&
-        Env::cas(cells_->control, retiring.bits, retiring.left().bits, Env::acq_rel)) {  // sync: control
-      return true;
-    }
-    take_back(retiring);
-    return false;
-  }
-
-  /// The whole of a Closed admit: one load, one compare. False: ask `admit`.
+  /// The whole of a plain Closed admit: one load, one compare. False: ask `admit_timed`, then `admit`.
   [[nodiscard]] bool allowed(std::uint64_t& period) const noexcept {
-    const Control word = control();
+    const Control word = core_.control();
     period = word.generation();
     return word.plainly_closed();
   }
+  /// The same where a call's start matters: the caller notes the time.
+  [[nodiscard]] bool allowed_timed(std::uint64_t& period) const noexcept {
+    const Control word = core_.control();
+    period = word.generation();
+    return word.closed_and_timed();
+  }
+  /// Whether the breaker is disabled without an end: every call is admitted, without the clock and without writing.
+  [[nodiscard]] bool stands_aside(CircuitState& state) const noexcept {
+    if (core_.control().mode() != Mode::disabled) return false;
+    Control word;
+    Record record;
+    Work work = core_.budget();
+    if (!core_.load(word, record, word::state_end, work)) return false;
+    state = word.state();
+    return rules::stands_aside(record.breaker);
+  }
 
-  [[nodiscard]] CellAdmit admit(Bits now_us) const noexcept {
-    for (Work work = budget(); work.charge();) {
-      CellAdmit early;
-      if (turned_away_early(now_us, early, work)) return early;
+  template <class Draw>
+  [[nodiscard]] CellAdmit admit(Bits now_us, Draw draw) const noexcept {
+    for (Work work = core_.budget(); work.charge();) {
+      CellAdmit result;
+      if (turned_away_early(now_us, result, work)) return result;
       Control word;
       Record record;
-      if (!load(word, record, word::end, work)) break;
-      record.breaker.state = word.state();
-      // For the number a probe is held by. Where there is none now, publishing the probe will say so.
-      (void)presence_->ensure_current();
-      const rules::AdmitDecision decision =
-          rules::admit(record.breaker, record.settings, tick(now_us), ids_after(word), presence_->number());
-      CellAdmit result{.admission = decision.admission,
-                       .state = record.breaker.state,
-                       .period = decision.probe,
-                       .retry_at = decision.retry_at,
-                       .retry_after = decision.retry_after};
-      switch (decision.admission) {
-        case Admission::allowed: result.period = word.generation(); return result;
-        case Admission::rejected: count_rejection(record.rejected_generation); return result;
-        case Admission::probe: break;
+      if (!core_.load(word, record, word::end, work)) break;
+      rules::Effects effects = rules::settle(record.breaker, record.settings, tick(now_us));
+      const bool settles = effects.change != rules::Change::nothing;
+      if (!settles) {
+        effects = decide(word, record, now_us, draw, result);
+        if (effects.change == rules::Change::nothing) return result;
       }
-      const bool done = commit(word, record, decision.effects, work, result.error, result.transition);
-      if (done || result.error != Errc::ok) return result;
+      const bool done = core_.commit(word, record, effects, work, result.error, result.transition);
+      if (result.error != Errc::ok || (done && !settles)) return result;
     }
     return {.error = Errc::corrupt};
   }
 
-  /// Records the outcome of an attempt that was Allowed in the Closed period `generation`. `start` is the caller's
-  /// handle's own.
-  [[nodiscard]] CellRecord record_allowed(Bits generation, Outcome outcome, Bits now_us,
-                                          SearchStart& start) const noexcept {
-    switch (outcome) {
-      case Outcome::success: return append<false>(generation, now_us, start);
-      case Outcome::failure: return append<true>(generation, now_us, start);
-      case Outcome::ignored: break;
+  /// Records the outcome of a call that was Allowed. `start` is the caller's handle's own.
+  template <class Draw>
+  [[nodiscard]] CellRecord record_allowed(const CompletedCall& call, SearchStart& start, Draw draw) const noexcept {
+    if (!call.failure) {
+      const auto plain = AppendOutcome<Env, false, Draw>(core_, call, draw).run(start);
+      if (plain) [[likely]]
+        return *plain;
     }
-    return {.status = RecordStatus::ignored};
+    return AppendOutcome<Env, true, Draw>(core_, call, draw).run(start).value_or(CellRecord{.error = Errc::corrupt});
   }
 
-  /// Records the outcome of the probe `id`.
-  [[nodiscard]] CellRecord record_probe(std::uint64_t id, Outcome outcome, Bits now_us) const noexcept {
-    return change([=](Control /*word*/, Record& record, RecordStatus& status) {
+  /// Records the outcome of a probe.
+  [[nodiscard]] CellRecord record_probe(const rules::Verdict& verdict, Bits now_us) const noexcept {
+    return core_.change([&](Control /*word*/, Record& record, RecordStatus& status) {
       const rules::RecordDecision decision =
-          rules::record_probe(record.breaker, record.settings, tick(now_us), id, outcome);
+          rules::record_probe(record.breaker, record.settings, tick(now_us), verdict);
       status = decision.status;
       return decision.effects;
     });
   }
 
-  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us) const noexcept {
-    return change([=](Control /*word*/, Record& record, RecordStatus& status) {
+  template <class Draw>
+  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us, Draw draw) const noexcept {
+    return core_.change([&](Control /*word*/, Record& record, RecordStatus& status) {
       status = RecordStatus::counted;
-      return rules::force(record.breaker, tick(now_us), to);
+      return rules::force(record.breaker, record.settings, tick(now_us), to, draw());
     });
+  }
+
+  /// Sets the mode; `until` rules::kNever: it stays.
+  [[nodiscard]] CellMode set_mode(Mode mode, rules::Tick until, const NoteText& note, Bits now_us) const noexcept {
+    CellMode result;
+    const CellRecord changed = core_.change([&](Control /*word*/, Record& record, RecordStatus& status) {
+      status = RecordStatus::counted;
+      result.previous = rules::mode_at(record.breaker, tick(now_us));
+      record.note = note;
+      return rules::set_mode(record.breaker, tick(now_us), mode, until);
+    });
+    result.error = changed.error;
+    return result;
   }
 
   /// Writes other numbers, unless a higher revision is there; state and window are kept, cut at what the old window
   /// held.
-  [[nodiscard]] Errc replace_settings(const Settings& settings) const noexcept {
-    if (!ring_.fits(settings.window)) return Errc::ring_full;
-    for (Work work = budget(); work.charge();) {
+  template <class Draw>
+  [[nodiscard]] Errc replace_settings(const Settings& settings, Bits now_us, Draw draw) const noexcept {
+    if (!core_.ring().fits(settings.window)) return Errc::ring_full;
+    for (Work work = core_.budget(); work.charge();) {
       Control word;
       Record record;
-      if (!load(word, record, word::end, work)) break;
-      // The verdicts of siblings that are still out need versions of this Closed period too.
-      if (word.version_exhausted(kVersionReserve)) return Errc::version_exhausted;
+      if (!core_.load(word, record, word::end, work)) break;
+      if (!core_.versions_left(word)) return Errc::version_exhausted;     // rather than begin a new period
       if (record.settings.revision > settings.revision) return Errc::ok;  // a newer one has come in between: it stays
       const bool grows = record.settings.window < settings.window || record.settings.within_ms < settings.within_ms;
       if (grows) {
         // What has left the window, by number or by age, does not come back when they grow.
-        FailureCount<Env> count;
-        if (!count_window(record, count, work)) continue;
+        WindowCount<Env> count;
+        if (!core_.count_window(record, count, work)) continue;
         record.window_begin = std::max(record.window_begin, count.first());
       }
+      const rules::Effects effects =
+          rules::replace_settings(record.breaker, record.settings, settings, tick(now_us), draw());
       record.settings = settings;
       Errc error = Errc::ok;
-      if (RecordPool<Env>(*view_, *presence_)
-              .publish(cells_->control, word, index_, word.state(), false, record, error)) {
-        return Errc::ok;
-      }
+      std::optional<CellTransition> none;
+      if (core_.commit(word, record, effects, work, error, none)) return Errc::ok;
       if (error != Errc::ok) return error;
     }
     return Errc::corrupt;
@@ -211,26 +168,30 @@ class BreakerCell {
   [[nodiscard]] Errc settings(Settings& settings) const noexcept {
     Control word;
     Record record;
-    Work work = budget();
-    if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
+    Work work = core_.budget();
+    if (!core_.load(word, record, word::settings_end, work)) return Errc::corrupt;
     settings = record.settings;
     return Errc::ok;
   }
 
-  /// State and, of Open, what is left of the cooldown. Changes nothing; `now_us` is called only in Open.
+  /// State and mode and, of Open, what is left of the cooldown. Changes nothing; `now_us` is called only where the time
+  /// matters.
   template <class NowUs>
-  [[nodiscard]] Errc peek(NowUs now_us, CircuitState& state, rules::Tick& cooldown_left) const noexcept {
-    state = CircuitState::closed;
-    cooldown_left = 0;
-    Control word = control();
-    if (word.plainly_closed()) return Errc::ok;
+  [[nodiscard]] Errc peek(NowUs now_us, CellPeek& peek) const noexcept {
+    peek = {};
+    if (core_.control().plainly_closed()) return Errc::ok;
+    Control word;
     Record record;
-    Work work = budget();
-    if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
-    state = record.breaker.state = word.state();
-    if (state == CircuitState::open) {
-      const rules::Tick now = rules::not_before(record.breaker, tick(now_us()));
-      cooldown_left = std::max<rules::Tick>(0, rules::cooldown_end(record.breaker, record.settings) - now);
+    Work work = core_.budget();
+    if (!core_.load(word, record, word::state_end, work)) return Errc::corrupt;
+    const rules::Breaker& breaker = record.breaker;
+    peek.state = word.state();
+    peek.mode = word.mode();
+    if (breaker.mode_until == rules::kNever && peek.state != CircuitState::open) return Errc::ok;
+    const rules::Tick now = tick(now_us());
+    peek.mode = rules::mode_at(breaker, now);
+    if (peek.state == CircuitState::open) {
+      peek.cooldown_left = std::max<rules::Tick>(0, breaker.open_until - rules::not_before(breaker, now));
     }
     return Errc::ok;
   }
@@ -238,18 +199,17 @@ class BreakerCell {
   /// Exact where nothing runs beside it; else a mixture of moments during the call, never a torn record. Only reads.
   /// `max_rounds`: a copy of a segment that stands still does not get better by looking again.
   [[nodiscard]] Errc snapshot(CellState& state, std::uint32_t max_rounds = ~0U) const noexcept {
-    Work work = budget();
+    Work work = core_.budget();
     std::uint32_t vain = 0;
     Position seen_hint = 0;
     Control seen_word{};
     for (std::uint32_t round = 0; round < max_rounds && work.charge(); ++round) {
       Control word;
       Record record;
-      if (!load(word, record, word::probe_ids, work)) return Errc::corrupt;
-      record.breaker.state = word.state();
+      if (!core_.load(word, record, word::settings_end, work)) return Errc::corrupt;
       // One look for each record: the window that an older one names may have been written over for good.
-      if (state_of(record, state, work)) return Errc::ok;
-      const Position hint = ring_.hint();
+      if (core_.state_of(record, state, work)) return Errc::ok;
+      const Position hint = core_.ring().hint();
       vain = hint == seen_hint && word == seen_word ? vain + 1 : 0;
       if (vain == kMaxVain) break;
       seen_hint = hint;
@@ -258,74 +218,66 @@ class BreakerCell {
     return Errc::corrupt;
   }
 
+  /// What has been counted since the breaker came into being; a mixture of moments. Only reads.
+  [[nodiscard]] Errc counters(Bits now_us, Counters& counters) const noexcept {
+    Control word;
+    Record record;
+    Work work = core_.budget();
+    if (!core_.load(word, record, word::end, work)) return Errc::corrupt;
+    typename Ring<Env>::Tail tail;
+    while (!core_.ring().locate_tail(tail)) {
+      if (!work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
+    }
+    const rules::Tally& tally = record.breaker.tally;
+    const std::uint64_t outcomes = core_.outcomes_before(tail.position);
+    counters.failures = std::min(core_.sum(&Lane<Env>::failures), outcomes);
+    counters.successes = outcomes - counters.failures;
+    counters.ignored = core_.sum(&Lane<Env>::ignored);
+    counters.stale = core_.sum(&Lane<Env>::stale);
+    counters.rejected = core_.all_rejections();
+    counters.ramp_rejected = core_.sum(&Lane<Env>::ramp_rejected);
+    counters.abandoned = core_.sum(&Lane<Env>::abandoned);
+    counters.probes = tally.probes;
+    counters.probe_verdicts = tally.probe_verdicts;
+    counters.completed = outcomes + tally.probe_verdicts + counters.ignored + counters.stale;
+    for (std::size_t i = 0; i < kTransitionReasons; ++i)
+      counters.transitions[i] = tally.transitions[i];
+    auto spent = tally.spent;
+    spent[static_cast<std::size_t>(record.breaker.state)] += rules::lasted(record.breaker, tick(now_us));
+    counters.in_closed = Millis{spent[0]};
+    counters.in_open = Millis{spent[1]};
+    counters.in_half_open = Millis{spent[2]};
+    return Errc::ok;
+  }
+
+  /// One more outcome that had nothing to count, belonged to another time, or was dropped. Not while disabled: then
+  /// nothing is written.
+  void count_ignored() const noexcept { count(&Lane<Env>::ignored); }
+  void count_stale() const noexcept { count(&Lane<Env>::stale); }
+  void count_abandoned() const noexcept { count(&Lane<Env>::abandoned); }
+
   /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt.
   [[nodiscard]] bool load(Control& word, Record& record) const noexcept {
-    Work work = budget();
-    return load(word, record, word::end, work);
+    Work work = core_.budget();
+    return core_.load(word, record, word::end, work);
   }
 
  private:
-  static constexpr Bits kAnyLife = ~Bits{0};
-  static constexpr Bits kVersionReserve = kMaxProbes;
-  static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
+  [[nodiscard]] static rules::Tick tick(Bits time_us) noexcept { return CellCore<Env>::tick(time_us); }
 
-  [[nodiscard]] Work budget() const noexcept { return Work::on_ring(ring_.capacity()); }
-
-  [[nodiscard]] static rules::Tick tick(Bits time_us) noexcept { return static_cast<rules::Tick>(time_us / 1'000); }
-  [[nodiscard]] static Bits micros(rules::Tick tick) noexcept { return static_cast<Bits>(tick) * 1'000; }
-
-  [[nodiscard]] Control control() const noexcept {
-    return {Env::load(cells_->control, Env::acquire)};  // sync: control (acquire): the record that the word names
+  void count(typename Env::Word Lane<Env>::*counter) const noexcept {
+    if (core_.control().mode() != Mode::disabled) core_.count(counter);
   }
-
-  /// Copies the words up to `last` (opening_end, state_end, probe_ids or end), together with a control word that named
-  /// them all the while.
-  [[nodiscard]] bool load(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
-    RecordPool<Env> pool(*view_, *presence_);
-    while (work.charge(last)) {
-      word = control();
-      if (word.gone() || view_->record(word.record()) == nullptr || elsewhere()) return false;
-      if (word.retiring()) {
-        take_back(word);
-        continue;
-      }
-      RecordWords words{};
-      pool.copy(word.record(), words, last);
-      // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
-      if (Env::load(cells_->control, Env::relaxed) != word.bits) continue;
-      if (!decode_opening(words, record)) return false;
-      if (last > word::opening_end && !decode_state(words, record)) return false;
-      if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window)))
-        return false;
-      if (last == word::end) decode_probes(words, record);
-      return true;
-    }
-    return false;
-  }
-
-  /// Whether this is another life of the place than the one this handle is bound to. Relaxed: behind an acquire load of
-  /// the control word, see `allowed_here`.
-  [[nodiscard]] bool elsewhere() const noexcept {
-    return incarnation_ != kAnyLife && Env::load(cells_->incarnation, Env::relaxed) != incarnation_;
-  }
-
-  /// The breaker is in use: who was about to recycle it loses its next swap. A lost one means that another has done it.
-  void take_back(Control retiring) const noexcept {
-    Env::cas(cells_->control, retiring.bits, retiring.taken_back().bits, Env::acq_rel);  // sync: control
-  }
-
-  // ---- admit
-  // -------------------------------------------------------------------------------------------------------------
 
   /// Open, and the cooldown is not over: the first words decide, the whole record is not needed.
   [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result, Work& work) const noexcept {
     Control word;
     Record record;
-    if (!load(word, record, word::opening_end, work) || word.state() != CircuitState::open) return false;
-    record.breaker.state = CircuitState::open;
-    if (tick(now_us) >= rules::cooldown_end(record.breaker, record.settings)) return false;
+    if (!core_.load(word, record, word::opening_end, work)) return false;
+    if (word.state() != CircuitState::open || word.mode() != Mode::automatic) return false;
+    if (tick(now_us) >= record.breaker.open_until) return false;
     const rules::AdmitDecision decision = rules::admit(record.breaker, record.settings, tick(now_us), {});
-    count_rejection(record.rejected_generation);
+    core_.count_rejection(record.rejected_generation);
     result = {.admission = Admission::rejected,
               .state = CircuitState::open,
               .retry_at = decision.retry_at,
@@ -333,341 +285,52 @@ class BreakerCell {
     return true;
   }
 
+  /// Applies the rule to the copy of the record, counts a rejection, and answers what is to be published.
+  template <class Draw>
+  [[nodiscard]] rules::Effects decide(Control word, Record& record, Bits now_us, Draw draw,
+                                      CellAdmit& result) const noexcept {
+    rules::Caller caller;
+    if (word.state() != CircuitState::closed) {
+      // For the number a probe is held by. Where there is none now, publishing the probe will say so.
+      (void)core_.presence().ensure_current();
+      caller.ids = ids_after(word, record);
+      caller.holder = core_.presence().number();
+      if (record.settings.reclaim_dead_probes) caller.dead_probes = dead(record.breaker.probes);
+    } else if (word.ramping()) {
+      caller.draw = draw();
+    }
+    const rules::AdmitDecision decision = rules::admit(record.breaker, record.settings, tick(now_us), caller);
+    result.admission = decision.admission;
+    result.state = record.breaker.state;
+    result.counts = decision.counts;
+    result.period = decision.admission == Admission::probe ? decision.probe : word.generation();
+    result.retry_at = decision.retry_at;
+    result.retry_after = decision.retry_after;
+    switch (decision.turned) {
+      case rules::Turned::none: break;
+      case rules::Turned::by_outage: core_.count_rejection(record.rejected_generation); break;
+      case rules::Turned::by_ramp: core_.count(&Lane<Env>::ramp_rejected); break;
+    }
+    return decision.effects;
+  }
+
   /// The identities a probe gets: the change by which it is admitted.
-  [[nodiscard]] static rules::ProbeIds ids_after(Control word) noexcept {
-    return {.on_transition = word.next(CircuitState::half_open, true, 0).change_id(),
-            .within_generation = word.next(CircuitState::half_open, false, 0).change_id()};
+  [[nodiscard]] static rules::ProbeIds ids_after(Control word, const Record& record) noexcept {
+    const Marks marks = marks_of(record);  // any will do: the identity is the number of the change
+    return {.on_transition = word.next(marks, true, 0).change_id(),
+            .within_generation = word.next(marks, false, 0).change_id()};
   }
 
-  /// One more rejection in the outage that began at `generation`. If the breaker has recovered since, the outage's
-  /// number is gone from the words already and the rejection goes with it, as if it had come first.
-  void count_rejection(Bits generation) const noexcept {
-    auto& lane = cells_->lanes[presence_->lane(kLanes)].rejected;
-    for (Work few; few.charge();) {
-      const Rejected seen{Env::load(lane, Env::relaxed)};  // relaxed here and below: the word stands for itself
-      if (seen.later_than(generation) || seen.count() == Rejected::kMaxCount) return;
-      const Bits count = seen.reset_generation() == generation ? seen.count() + 1 : 1;
-      if (Env::cas(lane, seen.bits, Rejected::make(generation, count).bits, Env::relaxed)) return;
+  /// The probes whose holders are dead, as bits. Two or three system calls for each that is out.
+  [[nodiscard]] std::uint32_t dead(const rules::Probes& probes) const noexcept {
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < probes.count; ++i) {
+      if (core_.presence().is_unheld(probes.owner[i])) bits |= 1U << i;
     }
+    return bits;
   }
 
-  [[nodiscard]] std::uint64_t rejections(Bits generation) const noexcept {
-    std::uint64_t sum = 0;
-    for (const auto& lane : cells_->lanes) {
-      const Rejected seen{Env::load(lane.rejected, Env::relaxed)};  // relaxed: a sum of moments anyway
-      if (seen.reset_generation() == generation) sum += seen.count();
-    }
-    return sum;
-  }
-
-  // ---- changing the record
-  // -----------------------------------------------------------------------------------------------
-
-  /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved
-  /// on meanwhile.
-  template <class Decide>
-  [[nodiscard]] CellRecord change(Decide decide) const noexcept {
-    for (Work work = budget(); work.charge();) {
-      CellRecord result;
-      Control word;
-      Record record;
-      if (!load(word, record, word::end, work)) break;
-      record.breaker.state = word.state();
-      const rules::Effects effects = decide(word, record, result.status);
-      if (effects.change == rules::Change::nothing) return result;
-      const bool done = commit(word, record, effects, work, result.error, result.transition);
-      if (done || result.error != Errc::ok) return result;
-    }
-    return {.error = Errc::corrupt};
-  }
-
-  /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide
-  /// again), or `error` is set.
-  [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Work& work, Errc& error,
-                            std::optional<CellTransition>& transition) const noexcept {
-    const bool moves = effects.change == rules::Change::transition;
-    const CircuitState to = record.breaker.state;
-    if (!moves && word.version_exhausted()) {
-      error = Errc::version_exhausted;
-      return false;
-    }
-    const Bits generation = word.next(to, moves, 0).generation();
-    if (effects.resets_rejected) record.rejected_generation = generation;
-    if (effects.empties_window) {
-      record.window_generation = generation;
-      record.window_end = 0;
-      if (!ring_.touch_tail(work, record.window_begin)) {
-        error = Errc::corrupt;
-        return false;
-      }
-    }
-    if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error))
-      return false;
-    if (effects.reason != TransitionReason::none) {
-      transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
-      // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
-      // names); the transition is reported all the same.
-      for (Work looks(kMaxLooks); looks.charge() && work.charge();) {
-        if (state_of(record, transition->after, work) || control().generation() != generation) break;
-      }
-    }
-    return true;
-  }
-
-  // ---- the window
-  // --------------------------------------------------------------------------------------------------------
-
-  /// What a failure is decided under: the settings, the word that named them, and the count by them. A success needs
-  /// none of it.
-  struct Verdict {
-    Control word{};
-    Record record{};
-    FailureCount<Env> count{};
-  };
-  struct NoVerdict {};
-
-  /// What one record carries from round to round: where it looks and what it found.
-  template <bool kFailure>
-  struct Attempt {
-    Bits generation = 0;
-    Bits now_us = 0;
-    Position from = 0;
-    std::uint32_t vain = 0;  ///< looks from a hint that has not moved since
-    typename Ring<Env>::Tail tail{};
-    Bits time_us = 0;
-    bool trip = false;
-    Work work;
-    [[no_unique_address]] std::conditional_t<kFailure, Verdict, NoVerdict> verdict{};
-    CellRecord result{};
-  };
-
-  enum class Next : std::uint8_t { go_on, look_again, done };
-
-  /// An outcome of the Closed period `generation` enters the ring, and a failure that fills the window opens the
-  /// breaker: whether it does is decided by, and part of, the swap of its slot. (docs/design.md numbers the steps.)
-  template <bool kFailure>
-  [[nodiscard]] CellRecord append(Bits generation, Bits now_us, SearchStart& start) const noexcept {
-    Attempt<kFailure> attempt{.generation = generation, .now_us = std::min(now_us, Entry::kMaxTime), .work = budget()};
-    if constexpr (kFailure) {
-      if (begin_count(attempt) == Next::done) return attempt.result;
-    }
-    attempt.from = start.get() != 0 ? start.get() : ring_.hint();
-    for (; attempt.work.charge();) {
-      Next next = reach_tail(attempt);
-      if (next == Next::go_on) next = check_period(attempt);
-      if (next == Next::go_on) next = follow_predecessor(attempt);
-      if constexpr (kFailure) {
-        if (next == Next::go_on) next = judge(attempt);
-      }
-      if (next == Next::done) return attempt.result;
-      if (next == Next::look_again) continue;
-      const Position position = attempt.tail.position;
-      const Entry entry = Entry::make(ring_.lap_of(position), generation, kFailure, attempt.trip, attempt.time_us);
-      if (!ring_.append(attempt.tail, entry)) continue;  // step 8
-      start.set(position + 1);
-      attempt.result.status = RecordStatus::counted;
-      if constexpr (kFailure) {
-        if (attempt.trip) trip_own(attempt);
-      }
-      return attempt.result;
-    }
-    return {.error = Errc::corrupt};
-  }
-
-  /// Steps 1 to 3.
-  template <bool kFailure>
-  [[nodiscard]] Next reach_tail(Attempt<kFailure>& attempt) const noexcept {
-    if (!ring_.find_tail(attempt.from, attempt.tail) || !ring_.raise_hint(attempt.tail.position)) {
-      return from_hint(attempt);
-    }
-    attempt.from = attempt.tail.position;
-    return Next::go_on;
-  }
-
-  template <bool kFailure>
-  [[nodiscard]] Next from_hint(Attempt<kFailure>& attempt) const noexcept {
-    const Position hint = ring_.hint();
-    if (hint == attempt.from && ++attempt.vain == kMaxVain) return fail(attempt, Errc::corrupt);
-    attempt.from = hint;
-    return Next::look_again;
-  }
-
-  template <bool kFailure>
-  [[nodiscard]] static Next fail(Attempt<kFailure>& attempt, Errc error) noexcept {
-    attempt.result.error = error;
-    return Next::done;
-  }
-
-  /// Step 4: after the predecessor was read and before the swap, in every round. A failure compares the whole word:
-  /// other settings perhaps, or a sibling's verdict, and it counts again under what holds now.
-  template <bool kFailure>
-  [[nodiscard]] Next check_period(Attempt<kFailure>& attempt) const noexcept {
-    // relaxed: the acquire load of the predecessor comes before it (sync: ring), so with an entry of a later period in
-    // sight this is not the word of the earlier one
-    const Control word{Env::load(cells_->control, Env::relaxed)};
-    if (word.retiring()) {
-      take_back(word);
-      return Next::look_again;
-    }
-    if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
-    if constexpr (kFailure) {
-      if (word != attempt.verdict.word) return begin_count(attempt) == Next::done ? Next::done : Next::look_again;
-    }
-    return Next::go_on;
-  }
-
-  /// Step 5: completes the trip of a flagged predecessor; the time is not before the predecessor's, nor before the
-  /// opening that preceded the period.
-  template <bool kFailure>
-  [[nodiscard]] Next follow_predecessor(Attempt<kFailure>& attempt) const noexcept {
-    const Entry previous = attempt.tail.previous;
-    attempt.time_us = attempt.now_us;
-    if (previous.generation() != Entry::generation_tag(attempt.generation)) {
-      return not_before_opening(attempt);
-    }
-    if (previous.trip()) {
-      const Next next = finish_pending_trip(attempt);
-      if (next != Next::go_on) return next;
-    }
-    const Bits least = previous.time_us() + (ring_.lap_tag_wraps(attempt.tail.position) ? 1 : 0);
-    attempt.time_us = std::max(attempt.time_us, std::min(least, Entry::kMaxTime));
-    return Next::go_on;
-  }
-
-  template <bool kFailure>
-  [[nodiscard]] Next not_before_opening(Attempt<kFailure>& attempt) const noexcept {
-    rules::Tick opened_at = rules::kNever;
-    if constexpr (kFailure) {
-      opened_at = attempt.verdict.record.breaker.opened_at;
-    } else {
-      Control word;
-      Record record;
-      if (!load(word, record, word::state_end, attempt.work)) return fail(attempt, Errc::corrupt);
-      if (!word.in_closed_period(attempt.generation)) return Next::done;  // stale
-      opened_at = record.breaker.opened_at;
-    }
-    if (opened_at != rules::kNever) {
-      attempt.time_us = std::max(attempt.time_us, std::min(micros(opened_at), Entry::kMaxTime));
-    }
-    return Next::go_on;
-  }
-
-  /// Steps 6 and 7: counts what is before the position. Then the hint once more: a position of some laps ago would have
-  /// counted by a window that began after it. Where others have just passed the position, the count goes on from there.
-  [[nodiscard]] Next judge(Attempt<true>& attempt) const noexcept {
-    Verdict& verdict = attempt.verdict;
-    const Position position = attempt.tail.position;
-    const bool counted = verdict.count.count_before(position, attempt.time_us, attempt.work);
-    if (!counted || !ring_.near_hint(position)) {
-      if (!counted || !ring_.passed(position)) verdict.count.restart();
-      return from_hint(attempt);
-    }
-    attempt.trip = rules::trips(verdict.record.settings, verdict.count.failures());
-    return Next::go_on;
-  }
-
-  [[nodiscard]] Next begin_count(Attempt<true>& attempt) const noexcept {
-    Verdict& verdict = attempt.verdict;
-    if (!load(verdict.word, verdict.record, word::probe_ids, attempt.work)) return fail(attempt, Errc::corrupt);
-    const Settings& settings = verdict.record.settings;
-    verdict.count = {ring_, attempt.generation, settings.window - 1, settings.within_ms, verdict.record.window_begin};
-    return Next::go_on;
-  }
-
-  /// The entry before ours says that it filled the window, and the breaker is still Closed: whoever wrote it has not
-  /// got further, or is dead. Its opening comes first, and our outcome is stale. go_on: the flag is of an old period
-  /// whose tag has come round.
-  template <bool kFailure>
-  [[nodiscard]] Next finish_pending_trip(Attempt<kFailure>& attempt) const noexcept {
-    const Position flagged = attempt.tail.position - 1;
-    Control word;
-    Record record;
-    if (!load(word, record, word::state_end, attempt.work)) return fail(attempt, Errc::corrupt);
-    if (!word.in_closed_period(attempt.generation)) return Next::done;
-    if (!ring_.near_hint(flagged + 1)) return from_hint(attempt);
-    if (flagged < record.window_begin) return Next::go_on;
-    (void)finish_trip(attempt.generation, flagged, attempt.tail.previous.time_us(), attempt.result);
-    return Next::done;
-  }
-
-  /// Our entry filled the window. Stale if something else ended the period before the opening was committed.
-  template <bool kFailure>
-  void trip_own(Attempt<kFailure>& attempt) const noexcept {
-    const Position position = attempt.tail.position;
-    const bool opened = finish_trip(attempt.generation, position, attempt.time_us, attempt.result);
-    if (!opened && !ended_by(attempt.generation, position)) attempt.result.status = RecordStatus::stale;
-  }
-
-  /// Opens the breaker because the entry at `position` filled the window of the period; false: the period is over
-  /// already, or an error is set.
-  bool finish_trip(Bits generation, Position position, Bits time_us, CellRecord& result) const noexcept {
-    const CellRecord trip = change([=](Control word, Record& record, RecordStatus& status) {
-      if (!word.in_closed_period(generation)) return rules::Effects{};
-      status = RecordStatus::counted;
-      record.window_end = position;
-      return rules::trip(record.breaker, tick(time_us));
-    });
-    result.error = trip.error;
-    result.transition = trip.transition;
-    return trip.error == Errc::ok && trip.status == RecordStatus::counted;
-  }
-
-  /// Whether the flagged entry at `position` was what ended the period, as far as can still be told. A window that
-  /// began right after it was begun by a forced state, which came first. Where the breaker has moved on further, its
-  /// record does not say, and the likely answer is given.
-  [[nodiscard]] bool ended_by(Bits generation, Position position) const noexcept {
-    Control word;
-    Record record;
-    Work work = budget();
-    if (!load(word, record, word::state_end, work)) return true;
-    if (record.window_generation == generation) return record.window_end == position;
-    return record.window_generation != ((generation + 1) & low_bits(Env::Widths::generation));
-  }
-
-  /// One look. False: the window did not stand still, or is one that `record`, being old, names for nothing.
-  [[nodiscard]] bool state_of(const Record& record, CellState& state, Work& work) const noexcept {
-    state = {.state = record.breaker.state,
-             .opened_at = record.breaker.opened_at,
-             .rejected = rejections(record.rejected_generation)};
-    if (state.state == CircuitState::half_open) {
-      state.successes = record.breaker.probe_successes;
-      return true;
-    }
-    FailureCount<Env> count;
-    if (!count_window(record, count, work)) return false;
-    state.failures = count.failures();
-    state.successes = count.entries() - count.failures();
-    return true;
-  }
-
-  /// Counts what the window of `record` holds; false as above.
-  [[nodiscard]] bool count_window(const Record& record, FailureCount<Env>& count, Work& work) const noexcept {
-    Position end = record.window_end + 1;
-    if (record.window_end == 0) {
-      typename Ring<Env>::Tail tail;
-      if (!ring_.locate_tail(tail)) return false;
-      end = tail.position;
-      // A flagged entry that did not end its period has not taken effect (yet, or because something else ended it
-      // first).
-      if (end > record.window_begin && tail.previous.trip() && of_window(record, tail.previous)) --end;
-    }
-    const Entry newest = ring_.at(end - 1);
-    if (end > record.window_begin && !ring_.holds(end - 1, newest)) return false;
-    const Settings& settings = record.settings;
-    count = {ring_, record.window_generation, settings.window, settings.within_ms, record.window_begin};
-    return count.count_before(end, newest.time_us(), work);
-  }
-
-  [[nodiscard]] static bool of_window(const Record& record, Entry entry) noexcept {
-    return entry.generation() == Entry::generation_tag(record.window_generation);
-  }
-
-  BreakerCells<Env>* cells_ = nullptr;
-  std::uint32_t index_ = 0;
-  Bits incarnation_ = kAnyLife;
-  Ring<Env> ring_{};
-  const SegmentView<Env>* view_ = nullptr;
-  Presence* presence_ = nullptr;
+  CellCore<Env> core_;
 };
 
 }  // namespace shmcb::core

@@ -48,6 +48,11 @@ struct AtomicEnv {
     Step::step();
     return word.compare_exchange_strong(expected, desired, order, std::memory_order_relaxed);
   }
+  /// The value before.
+  static std::uint64_t fetch_add(Word& word, std::uint64_t amount, Order order) noexcept {
+    Step::step();
+    return word.fetch_add(amount, order);
+  }
 };
 
 struct NoStep {

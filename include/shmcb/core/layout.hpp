@@ -205,7 +205,7 @@ inline constexpr std::int64_t kLockBase = std::int64_t{1}
 // ---- records
 // -------------------------------------------------------------------------------------------------------------
 
-inline constexpr std::size_t kRecordWords = 46;
+inline constexpr std::size_t kRecordWords = 78;
 
 /// Everything about a breaker that changes rarely; immutable while a control word names it. Filled by its owner only.
 template <class Env>
@@ -218,10 +218,16 @@ struct RecordCell {
 // ---- breakers
 // --------------------------------------------------------------------------------------------------------------
 
-/// A line of counters of its own for some of the processes.
+/// A line of counters for some of the processes. All but the first only ever grow.
 template <class Env>
 struct Lane {
-  alignas(kLine) typename Env::Word rejected;  ///< RejectedWord
+  alignas(kLine) typename Env::Word rejected;  ///< RejectedWord: of one outage
+  typename Env::Word rejected_before;          ///< in the outages before that one
+  typename Env::Word ramp_rejected;
+  typename Env::Word failures;  ///< that entered a window
+  typename Env::Word ignored;
+  typename Env::Word stale;
+  typename Env::Word abandoned;  ///< permits dropped without a verdict
 };
 
 template <class Env>
@@ -240,15 +246,15 @@ struct BreakerCells {
   // Written by recorders, once in kHintEvery records.
   alignas(kLine) typename Env::Word hint;  ///< a position at most kHintEvery before the tail
   typename Env::Word lean_mark;            ///< reserved: successes are recorded up to this position
-  typename Env::Word created;  ///< of a group's breaker: microseconds since the epoch; written before publication
+  typename Env::Word first;  ///< the position at which the breaker came into being; written before publication
   Lane<Env> lanes[kLanes];
 };
 
 template <class Env>
 inline constexpr bool kProductionLayout =
-    sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(RecordCell<Env>) == 6 * kLine &&
-    sizeof(BreakerCells<Env>) == 8 * kLine && offsetof(BreakerCells<Env>, name) == kLine &&
-    sizeof(GroupCells<Env>) == 32 && offsetof(BreakerCells<Env>, hint) == 3 * kLine &&
+    sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(GroupCells<Env>) == 32 &&
+    sizeof(RecordCell<Env>) == 10 * kLine && sizeof(BreakerCells<Env>) == 8 * kLine &&
+    offsetof(BreakerCells<Env>, name) == kLine && offsetof(BreakerCells<Env>, hint) == 3 * kLine &&
     offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
 static_assert(kProductionLayout<StdEnv>,
               "these sizes are the segment format: docs/segment-format.md and the layout version");
@@ -271,35 +277,36 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
 [[nodiscard]] constexpr std::uint64_t layout_fingerprint() noexcept {
   using Cells = BreakerCells<StdEnv>;
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325;
-  for (const std::uint64_t part : {std::uint64_t{sizeof(Header)},
-                                   std::uint64_t{offsetof(Header, checksum)},
-                                   std::uint64_t{sizeof(SegmentWords<StdEnv>)},
-                                   std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
-                                   std::uint64_t{sizeof(RecordCell<StdEnv>)},
-                                   std::uint64_t{sizeof(Cells)},
-                                   std::uint64_t{offsetof(Cells, hint)},
-                                   std::uint64_t{offsetof(Cells, lanes)},
-                                   std::uint64_t{sizeof(void*)},
-                                   std::uint64_t{kMaxNameBytes},
-                                   std::uint64_t{kLanes},
-                                   std::uint64_t{kMaxProbes},
-                                   std::uint64_t{kHintEvery},
-                                   std::uint64_t{ring_capacity(1)},
-                                   std::uint64_t{ring_capacity(1'000)},
-                                   std::uint64_t{StdWidths::lap},
-                                   std::uint64_t{StdWidths::slot_generation},
-                                   std::uint64_t{StdWidths::generation},
-                                   std::uint64_t{StdWidths::version},
-                                   ControlWord<StdWidths>::make(CircuitState::half_open, 5, 6, 7).bits,
-                                   Slot<StdWidths>::make(5, 6, true, true, 7).bits,
-                                   OwnerWord::make(5, 6, 7).handed_over().bits,
-                                   RejectedWord<StdWidths>::make(5, 6).bits,
-                                   ArenaWord::make(5, 6).bits,
-                                   std::uint64_t{kGroupsOffset},
-                                   std::uint64_t{kMaxGroups},
-                                   GroupRules::make(5, 6).bits,
-                                   LinkWord{}.to_place(5).unlink().bits,
-                                   RingWord::request(kMinRing).assigned_at(5).bits}) {
+  for (const std::uint64_t part :
+       {std::uint64_t{sizeof(Header)},
+        std::uint64_t{offsetof(Header, checksum)},
+        std::uint64_t{sizeof(SegmentWords<StdEnv>)},
+        std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
+        std::uint64_t{sizeof(RecordCell<StdEnv>)},
+        std::uint64_t{sizeof(Cells)},
+        std::uint64_t{offsetof(Cells, hint)},
+        std::uint64_t{offsetof(Cells, lanes)},
+        std::uint64_t{sizeof(void*)},
+        std::uint64_t{kMaxNameBytes},
+        std::uint64_t{kLanes},
+        std::uint64_t{kMaxProbes},
+        std::uint64_t{kHintEvery},
+        std::uint64_t{ring_capacity(1)},
+        std::uint64_t{ring_capacity(1'000)},
+        std::uint64_t{StdWidths::lap},
+        std::uint64_t{StdWidths::slot_generation},
+        std::uint64_t{StdWidths::generation},
+        std::uint64_t{StdWidths::version},
+        ControlWord<StdWidths>::make({CircuitState::half_open, Mode::observe, true, false, true}, 5, 6, 7).bits,
+        Slot<StdWidths>::make(5, 6, {.failure = true, .trip = true}, 7).bits,
+        OwnerWord::make(5, 6, 7).handed_over().bits,
+        RejectedWord<StdWidths>::make(5, 6).bits,
+        ArenaWord::make(5, 6).bits,
+        std::uint64_t{kGroupsOffset},
+        std::uint64_t{kMaxGroups},
+        GroupRules::make(5, 6).bits,
+        LinkWord{}.to_place(5).unlink().bits,
+        RingWord::request(kMinRing).assigned_at(5).bits}) {
     hash = (hash ^ part) * 0x0000'0100'0000'01b3;
   }
   return hash;

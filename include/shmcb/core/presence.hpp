@@ -25,6 +25,8 @@ class Presence {
     virtual bool renew(Presence& presence) noexcept = 0;
     /// Whether nobody can act any more as this incarnation of this number. In doubt no.
     virtual bool is_dead(const Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept = 0;
+    /// Whether nobody can act any more as any incarnation of this number. In doubt no.
+    virtual bool is_unheld(const Presence& presence, std::uint16_t number) noexcept = 0;
   };
 
   explicit Presence(Kernel& kernel) noexcept : kernel_(&kernel) {}
@@ -77,6 +79,9 @@ class Presence {
   [[nodiscard]] bool is_dead(OwnerWord owner) noexcept {
     return kernel_->is_dead(*this, owner.participant(), owner.incarnation());
   }
+
+  /// Whether whoever once had this number is dead, as far as can be told without knowing its incarnation.
+  [[nodiscard]] bool is_unheld(std::uint16_t number) noexcept { return kernel_->is_unheld(*this, number); }
 
   /// A spare record of this process, taken out; 0: none.
   [[nodiscard]] std::uint32_t take_spare() noexcept {

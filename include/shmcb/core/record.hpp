@@ -3,7 +3,9 @@
 // Decoding checks: words that no correct process writes are an error, never an index.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "shmcb/core/layout.hpp"
@@ -11,102 +13,234 @@
 
 namespace shmcb::core {
 
+/// Who set the mode and why, as zero-padded bytes.
+struct NoteText {
+  std::array<char, kMaxWhoBytes> who{};
+  std::array<char, kMaxWhyBytes> why{};
+
+  /// Cuts what is too long; `check` refuses it beforehand.
+  [[nodiscard]] static constexpr NoteText of(const Note& note) noexcept {
+    NoteText text;
+    std::copy_n(note.who.begin(), std::min(note.who.size(), text.who.size()), text.who.begin());
+    std::copy_n(note.why.begin(), std::min(note.why.size(), text.why.size()), text.why.begin());
+    return text;
+  }
+};
+
 struct Record {
-  rules::Breaker breaker;  // its `state` lives in the control word
+  rules::Breaker breaker;  // its state, mode and ramp live in the control word
   Settings settings;
   std::uint64_t rejected_generation = 0;  ///< the generation at the last reset of `rejected`
   std::uint64_t window_generation = 0;    ///< the Closed period whose entries the window counts
   std::uint64_t window_begin = 0;         ///< the position at which that period began: nothing before it counts
   std::uint64_t window_end = 0;           ///< the flagged entry that ended it; 0: not ended by a full window
+  std::uint64_t journaled = 0;            ///< the change id of the newest change that the journal was told of
+  NoteText note;                          ///< of the mode
 };
 
-/// Words of a record, by meaning. Policies, growing cooldowns and modes will use the reserved ones.
+/// Words of a record, by meaning.
 namespace word {
 enum Index : std::size_t {
   // What turns a call away in Open:
   opened_at = 0,  // +1; 0: never
   // {probe successes 63..32, probes out 31..24, generation of the rejected reset 23..0}
   counts = 1,
-  cooldown = 2,
+  open_until = 2,
   opening_end = 3,
   // The rest of the state:
   lease_at = 3,
   window_begin = 4,
   window_end = 5,
   window_generation = 6,
-  probe_base = 7,      // what the 32-bit probe words are relative to
-  reserved_state = 8,  // 8 and 9
+  since = 7,       // +1; 0: not known
+  mode_until = 8,  // +1; 0: no end
+  growth = 9,      // {recovered 32, growth of the cooldown 31..0}
   state_end = 10,
-  // The rest of the settings:
+  // The settings:
   ratio = 10,  // {failures 63..32, window 31..0}
   within = 11,
-  probe_timeout = 12,
-  probing = 13,  // {success threshold 63..32, probe limit 31..0}
-  revision = 14,
-  reserved_settings = 15,  // 15 to 21
-  probe_ids = 22,          // two of 32 bits a word
-  probe_owners = 38,       // four of 16 bits a word
-  end = 46,
+  rate = 12,  // {percent 63..32, minimum calls 31..0}
+  slow = 13,  // {reopen 63, percent 62..32, minimum calls 31..0}
+  slower_than = 14,
+  consecutive = 15,
+  cooldown = 16,
+  cooldown_growth = 17,  // {multiplier 63..32, jitter 31..0}
+  cooldown_maximum = 18,
+  forget_after = 19,
+  probe_timeout = 20,
+  probing = 21,  // {success threshold 63..32, reclaim the dead's 31, probe limit 30..0}
+  ramp = 22,
+  ramp_start = 23,
+  revision = 24,
+  settings_end = 25,
+  // What only changes need:
+  journaled = 25,
+  probe_base = 26,    // what the 32-bit probe words are relative to
+  probe_ids = 27,     // two of 32 bits a word
+  probe_owners = 43,  // four of 16 bits a word
+  tally_probes = 51,
+  tally_verdicts = 52,
+  tally_transitions = 53,  // two of 32 bits a word
+  tally_spent = 59,        // by state
+  who = 62,
+  why = 66,
+  end = 78,
 };
 static_assert(end == kRecordWords && probe_owners - probe_ids == kMaxProbes / 2 &&
-              end - probe_owners == kMaxProbes / 4);
+              tally_probes - probe_owners == kMaxProbes / 4 &&
+              tally_spent - tally_transitions == kTransitionReasons / 2 && why - who == kMaxWhoBytes / 8 &&
+              end - why == kMaxWhyBytes / 8);
 }  // namespace word
 
 using RecordWords = std::array<std::uint64_t, kRecordWords>;
 
+/// What the control word says about a breaker that this record describes.
+[[nodiscard]] constexpr Marks marks_of(const Record& record) noexcept {
+  return {.state = record.breaker.state,
+          .mode = record.breaker.mode,
+          .ramping = record.breaker.ramping,
+          .times_calls = record.settings.times_calls(),
+          .judges_successes = record.settings.judges_successes()};
+}
+
+namespace coding {
+
+[[nodiscard]] constexpr std::uint64_t pair(std::uint64_t high, std::uint64_t low) noexcept {
+  return (high << 32U) | low;
+}
+[[nodiscard]] constexpr std::uint32_t high(std::uint64_t word) noexcept {
+  return static_cast<std::uint32_t>(word >> 32U);
+}
+[[nodiscard]] constexpr std::uint32_t low(std::uint64_t word) noexcept {
+  return static_cast<std::uint32_t>(word);
+}
+/// A tick or kNever, as 0 and up.
+[[nodiscard]] constexpr std::uint64_t or_never(rules::Tick tick) noexcept {
+  return static_cast<std::uint64_t>(tick + 1);
+}
+[[nodiscard]] constexpr rules::Tick tick_or_never(std::uint64_t word) noexcept {
+  return static_cast<rules::Tick>(word & low_bits(62)) - 1;
+}
+
+constexpr void encode_settings(const Settings& s, RecordWords& words) noexcept {
+  words[word::ratio] = pair(s.failures, s.window);
+  words[word::within] = static_cast<std::uint64_t>(s.within_ms);
+  words[word::rate] = pair(s.rate_percent, s.rate_minimum_calls);
+  words[word::slow] = (std::uint64_t{s.reopen_on_slow_probe} << 63U) | pair(s.slow_percent, s.slow_minimum_calls);
+  words[word::slower_than] = static_cast<std::uint64_t>(s.slower_than_ms);
+  words[word::consecutive] = s.consecutive_failures;
+  words[word::cooldown] = static_cast<std::uint64_t>(s.cooldown_ms);
+  words[word::cooldown_growth] = pair(s.cooldown_multiplier, s.cooldown_jitter);
+  words[word::cooldown_maximum] = static_cast<std::uint64_t>(s.cooldown_maximum_ms);
+  words[word::forget_after] = static_cast<std::uint64_t>(s.forget_after_ms);
+  words[word::probe_timeout] = static_cast<std::uint64_t>(s.probe_timeout_ms);
+  words[word::probing] = pair(s.success_threshold, (std::uint64_t{s.reclaim_dead_probes} << 31U) | s.probe_limit);
+  words[word::ramp] = static_cast<std::uint64_t>(s.ramp_ms);
+  words[word::ramp_start] = s.ramp_start_percent;
+  words[word::revision] = s.revision;
+}
+
+constexpr void encode_probes(const rules::Probes& probes, RecordWords& words) noexcept {
+  // Identities lie close together (2^31 changes would have to lie between two probes that are out), so each is kept as
+  // its distance from the first.
+  const std::uint64_t base = probes.count > 0 ? probes.id[0] : 0;
+  words[word::probe_base] = base;
+  for (std::uint32_t i = 0; i < probes.count; ++i) {
+    words[word::probe_ids + i / 2] |= ((probes.id[i] - base) & low_bits(32)) << (i % 2 * 32);
+    words[word::probe_owners + i / 4] |= std::uint64_t{probes.owner[i]} << (i % 4 * 16);
+  }
+}
+
+template <std::size_t kBytes>
+constexpr void encode_text(const std::array<char, kBytes>& text, std::uint64_t* words) noexcept {
+  for (std::size_t i = 0; i < kBytes; ++i)
+    words[i / 8] |= std::uint64_t{static_cast<unsigned char>(text[i])} << (i % 8 * 8);
+}
+template <std::size_t kBytes>
+constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>& text) noexcept {
+  for (std::size_t i = 0; i < kBytes; ++i)
+    text[i] = static_cast<char>((words[i / 8] >> (i % 8 * 8)) & 0xFFU);
+}
+
+}  // namespace coding
+
 [[nodiscard]] constexpr RecordWords encode(const Record& record) noexcept {
   RecordWords words{};
   const rules::Breaker& b = record.breaker;
-  const Settings& s = record.settings;
-  words[word::opened_at] = static_cast<std::uint64_t>(b.opened_at + 1);
-  words[word::lease_at] = static_cast<std::uint64_t>(b.lease_at);
+  words[word::opened_at] = coding::or_never(b.opened_at);
   words[word::counts] =
-      (std::uint64_t{b.probe_successes} << 32U) | (std::uint64_t{b.probes.count} << 24U) | record.rejected_generation;
+      coding::pair(b.probe_successes, (std::uint64_t{b.probes.count} << 24U) | record.rejected_generation);
+  words[word::open_until] = static_cast<std::uint64_t>(b.open_until);
+  words[word::lease_at] = static_cast<std::uint64_t>(b.lease_at);
   words[word::window_begin] = record.window_begin;
   words[word::window_end] = record.window_end;
   words[word::window_generation] = record.window_generation;
-  words[word::ratio] = (std::uint64_t{s.failures} << 32U) | s.window;
-  words[word::within] = static_cast<std::uint64_t>(s.within_ms);
-  words[word::cooldown] = static_cast<std::uint64_t>(s.cooldown_ms);
-  words[word::probe_timeout] = static_cast<std::uint64_t>(s.probe_timeout_ms);
-  words[word::probing] = (std::uint64_t{s.success_threshold} << 32U) | s.probe_limit;
-  words[word::revision] = s.revision;
-  // Identities lie close together (2^31 changes would have to lie between two probes that are out), so each is kept as
-  // its distance from the first.
-  const std::uint64_t base = b.probes.count > 0 ? b.probes.id[0] : 0;
-  words[word::probe_base] = base;
-  for (std::uint32_t i = 0; i < b.probes.count; ++i) {
-    words[word::probe_ids + i / 2] |= ((b.probes.id[i] - base) & low_bits(32)) << (i % 2 * 32);
-    words[word::probe_owners + i / 4] |= std::uint64_t{b.probes.owner[i]} << (i % 4 * 16);
-  }
+  words[word::since] = coding::or_never(b.since);
+  words[word::mode_until] = coding::or_never(b.mode_until);
+  words[word::growth] = coding::pair(b.recovered ? 1 : 0, b.growth);
+  coding::encode_settings(record.settings, words);
+  words[word::journaled] = record.journaled;
+  coding::encode_probes(b.probes, words);
+  words[word::tally_probes] = b.tally.probes;
+  words[word::tally_verdicts] = b.tally.probe_verdicts;
+  for (std::size_t i = 0; i < kTransitionReasons; ++i)
+    words[word::tally_transitions + i / 2] |= std::uint64_t{b.tally.transitions[i]} << (i % 2 * 32);
+  for (std::size_t i = 0; i < b.tally.spent.size(); ++i)
+    words[word::tally_spent + i] = static_cast<std::uint64_t>(b.tally.spent[i]);
+  coding::encode_text(record.note.who, &words[word::who]);
+  coding::encode_text(record.note.why, &words[word::why]);
   return words;
 }
 
-/// The settings but the cooldown; false: corrupt.
+/// The settings; false: corrupt.
 [[nodiscard]] constexpr bool decode_settings(const RecordWords& words, Settings& s) noexcept {
-  s.failures = static_cast<std::uint32_t>(words[word::ratio] >> 32U);
-  s.window = static_cast<std::uint32_t>(words[word::ratio] & low_bits(32));
-  s.within_ms = static_cast<std::int64_t>(words[word::within]);
-  s.probe_timeout_ms = static_cast<std::int64_t>(words[word::probe_timeout]);
-  s.success_threshold = static_cast<std::uint32_t>(words[word::probing] >> 32U);
-  s.probe_limit = static_cast<std::uint32_t>(words[word::probing] & low_bits(32));
+  using coding::high;
+  using coding::low;
+  const auto ms = [&words](std::size_t index) { return static_cast<std::int64_t>(words[index]); };
+  s.failures = high(words[word::ratio]);
+  s.window = low(words[word::ratio]);
+  s.within_ms = ms(word::within);
+  s.rate_percent = high(words[word::rate]);
+  s.rate_minimum_calls = low(words[word::rate]);
+  s.slow_percent = high(words[word::slow]) & 0x7FFF'FFFFU;
+  s.slow_minimum_calls = low(words[word::slow]);
+  s.reopen_on_slow_probe = words[word::slow] >> 63U != 0;
+  s.slower_than_ms = ms(word::slower_than);
+  s.consecutive_failures = low(words[word::consecutive]);
+  s.cooldown_ms = ms(word::cooldown);
+  s.cooldown_multiplier = high(words[word::cooldown_growth]);
+  s.cooldown_jitter = low(words[word::cooldown_growth]);
+  s.cooldown_maximum_ms = ms(word::cooldown_maximum);
+  s.forget_after_ms = ms(word::forget_after);
+  s.probe_timeout_ms = ms(word::probe_timeout);
+  s.success_threshold = high(words[word::probing]);
+  s.probe_limit = low(words[word::probing]) & 0x7FFF'FFFFU;
+  s.reclaim_dead_probes = (words[word::probing] >> 31U & 1U) != 0;
+  s.ramp_ms = ms(word::ramp);
+  s.ramp_start_percent = low(words[word::ramp_start]);
   s.revision = words[word::revision];
-  constexpr auto duration = [](std::int64_t ms) { return ms >= 1 && ms <= kMaxDurationMs; };
-  return s.failures >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) &&
-         duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 && s.probe_limit <= kMaxProbes;
+  constexpr auto duration = [](std::int64_t value) { return value >= 1 && value <= kMaxDurationMs; };
+  constexpr auto duration_or_none = [](std::int64_t value) { return value >= 0 && value <= kMaxDurationMs; };
+  return s.window >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) &&
+         s.rate_percent <= 100 && s.slow_percent <= 100 && duration_or_none(s.slower_than_ms) &&
+         duration(s.cooldown_ms) &&
+         (s.cooldown_multiplier == 1 || (duration(s.cooldown_maximum_ms) && duration(s.forget_after_ms))) &&
+         s.cooldown_multiplier >= 1 && s.cooldown_multiplier <= kMaxMultiplier && s.cooldown_jitter <= 100 &&
+         duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 &&
+         s.probe_limit <= kMaxProbes && duration_or_none(s.ramp_ms) && s.ramp_start_percent <= 100;
 }
 
 constexpr std::uint64_t kMaxTick = low_bits(48);
 
-/// The words before opening_end; false: corrupt. `breaker.state` is set by the caller, from the control word.
+/// The words before opening_end; false: corrupt. State, mode and ramp are set by the caller, from the control word.
 [[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Record& record) noexcept {
-  record.breaker.opened_at = static_cast<rules::Tick>(words[word::opened_at] & low_bits(62)) - 1;
-  record.breaker.probe_successes = static_cast<std::uint32_t>(words[word::counts] >> 32U);
-  record.breaker.probes.count = static_cast<std::uint32_t>((words[word::counts] >> 24U) & 0xFFU);
+  record.breaker.opened_at = coding::tick_or_never(words[word::opened_at]);
+  record.breaker.probe_successes = coding::high(words[word::counts]);
+  record.breaker.probes.count = (coding::low(words[word::counts]) >> 24U) & 0xFFU;
   record.rejected_generation = words[word::counts] & low_bits(24);
-  record.settings.cooldown_ms = static_cast<std::int64_t>(words[word::cooldown]);
+  record.breaker.open_until = static_cast<rules::Tick>(words[word::open_until]);
   return words[word::opened_at] <= kMaxTick && record.breaker.probes.count <= kMaxProbes &&
-         record.settings.cooldown_ms >= 1 && record.settings.cooldown_ms <= kMaxDurationMs;
+         words[word::open_until] <= kMaxTick + kMaxDurationMs;
 }
 
 /// The words from there to state_end; false: corrupt.
@@ -115,17 +249,33 @@ constexpr std::uint64_t kMaxTick = low_bits(48);
   record.window_begin = words[word::window_begin];
   record.window_end = words[word::window_end];
   record.window_generation = words[word::window_generation];
-  return words[word::lease_at] <= kMaxTick;
+  record.breaker.since = coding::tick_or_never(words[word::since]);
+  record.breaker.mode_until = coding::tick_or_never(words[word::mode_until]);
+  record.breaker.growth = coding::low(words[word::growth]);
+  record.breaker.recovered = coding::high(words[word::growth]) != 0;
+  return words[word::lease_at] <= kMaxTick && words[word::since] <= kMaxTick &&
+         words[word::mode_until] <= kMaxTick + kMaxDurationMs;
 }
 
-/// The probes; requires that decode_opening accepted the words.
-constexpr void decode_probes(const RecordWords& words, Record& record) noexcept {
+/// What only changes need; requires that decode_opening accepted the words.
+constexpr void decode_rest(const RecordWords& words, Record& record) noexcept {
+  record.journaled = words[word::journaled];
   rules::Probes& probes = record.breaker.probes;
   for (std::uint32_t i = 0; i < probes.count; ++i) {
     const auto distance = static_cast<std::int32_t>((words[word::probe_ids + i / 2] >> (i % 2 * 32)) & low_bits(32));
     probes.id[i] = (words[word::probe_base] + static_cast<std::uint64_t>(std::int64_t{distance})) & low_bits(36);
     probes.owner[i] = static_cast<std::uint16_t>((words[word::probe_owners + i / 4] >> (i % 4 * 16)) & 0xFFFFU);
   }
+  rules::Tally& tally = record.breaker.tally;
+  tally.probes = words[word::tally_probes];
+  tally.probe_verdicts = words[word::tally_verdicts];
+  for (std::size_t i = 0; i < kTransitionReasons; ++i)
+    tally.transitions[i] = static_cast<std::uint32_t>(words[word::tally_transitions + i / 2] >> (i % 2 * 32));
+  // Sums of durations: whatever stands here is a number, and is kept from overflowing.
+  for (std::size_t i = 0; i < tally.spent.size(); ++i)
+    tally.spent[i] = static_cast<rules::Tick>(words[word::tally_spent + i] & low_bits(60));
+  coding::decode_text(&words[word::who], record.note.who);
+  coding::decode_text(&words[word::why], record.note.why);
 }
 
 }  // namespace shmcb::core

@@ -75,9 +75,9 @@ class RecordPool {
       words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words
   }
 
-  /// Swaps the control word from `current` to `state` with `record`; false: it had changed, or `error` is set.
-  [[nodiscard]] bool publish(typename Env::Word& control, Control current, std::uint32_t breaker, CircuitState state,
-                             bool transition, const Record& record, Errc& error) noexcept {
+  /// Swaps the control word from `current` to one that names `record`; false: it had changed, or `error` is set.
+  [[nodiscard]] bool publish(typename Env::Word& control, Control current, std::uint32_t breaker, bool transition,
+                             const Record& record, Errc& error) noexcept {
     const std::uint32_t index = claim(error);
     if (index == 0) return false;
     fill(index, breaker, record);
@@ -90,7 +90,7 @@ class RecordPool {
     const OwnerWord old{Env::load(old_owner, Env::relaxed)};
     // sync: control: release makes the filled record visible with the word; acquire so that what this process does next
     // to the record that it took over comes after the swap
-    if (!Env::cas(control, current.bits, current.next(state, transition, index).bits, Env::acq_rel)) {
+    if (!Env::cas(control, current.bits, current.next(marks_of(record), transition, index).bits, Env::acq_rel)) {
       release(index);
       return false;
     }

@@ -32,7 +32,6 @@ struct HashName {
 struct Member {
   Bits group = 0;           ///< id of its group; 0: of none
   std::uint32_t entry = 0;  ///< of the group in the segment's table
-  Bits now_us = 0;          ///< since the epoch: what is idle by now
   bool may_wait = true;     ///< a little, for others who are just registering
 };
 
@@ -51,11 +50,11 @@ class Registry {
     return handle(found.place, breaker);
   }
 
-  /// Finds the breaker `name` or registers it with `settings`; `created` tells which. Requires a checked name and
-  /// settings. `member`: as one of a group, or of none; wrong_group where the name is another's. The handle of a
+  /// Finds the breaker `name` or registers it with `settings` at `now`; `created` tells which. Requires a checked name
+  /// and settings. `member`: as one of a group, or of none; wrong_group where the name is another's. The handle of a
   /// group's breaker is bound to this life of its place.
-  [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, BreakerCell<Env>& breaker,
-                                 bool& created, const Member& member = {}) noexcept {
+  [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, rules::Tick now,
+                                 BreakerCell<Env>& breaker, bool& created, const Member& member = {}) noexcept {
     created = false;
     const std::uint64_t hash = Hash{}(name);
     for (int attempt = 0;; ++attempt) {
@@ -64,7 +63,7 @@ class Registry {
       if (found.error != Errc::ok) return found.error;
       if (found.found) return handle_of(found, member, breaker);
       Prepared prepared;
-      const Errc error = prepare(name, hash, settings, member, prepared, work);
+      const Errc error = prepare(name, hash, settings, now, member, prepared, work);
       if (error == Errc::ok) return publish(name, hash, member, prepared, breaker, created, work);
       if (error != Errc::registry_full && error != Errc::ring_full && error != Errc::group_full) return error;
       // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to:
@@ -92,7 +91,7 @@ class Registry {
     const RingWord ring{Env::load(cells->ring, Env::acquire)};  // sync: arena
     auto* slots = view_->ring(ring);
     if (slots == nullptr) return Errc::corrupt;
-    breaker = BreakerCell<Env>(*view_, *presence_, index, *cells, slots, ring.capacity());
+    breaker = BreakerCell<Env>(CellCore<Env>(*view_, *presence_, index, *cells, slots, ring.capacity()));
     return Errc::ok;
   }
 
@@ -122,7 +121,7 @@ class Registry {
   [[nodiscard]] Errc handle_of(const Found& found, const Member& member, BreakerCell<Env>& breaker) const noexcept {
     if (group_of(*view_->breaker(found.place)) != member.group) return Errc::wrong_group;
     const Errc error = handle(found.place, breaker);
-    if (member.group != 0) breaker.bind(found.incarnation);
+    if (member.group != 0) breaker.core().bind(found.incarnation);
     return error;
   }
 
@@ -144,7 +143,7 @@ class Registry {
         hand_over(prepared);
         created = true;
         const Errc error = handle(prepared.breaker, breaker);
-        if (member.group != 0) breaker.bind(incarnation);
+        if (member.group != 0) breaker.core().bind(incarnation);
         return error;
       }
       found = index_.find(name, hash, work);
@@ -154,12 +153,12 @@ class Registry {
   }
 
   /// Fills a place, its ring and its first record; nobody can see them yet.
-  [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, const Member& member,
-                             Prepared& prepared, Work& work) noexcept {
+  [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, rules::Tick now,
+                             const Member& member, Prepared& prepared, Work& work) noexcept {
     if (!presence_->ensure_current()) return Errc::busy;
     const std::uint32_t wanted = ring_capacity(settings.window);
     const Errc claimed = member.group == 0 ? claim_place(wanted, prepared, work)
-                                           : claim_member_place(wanted, hash, member, prepared, work);
+                                           : claim_member_place(wanted, hash, now, member, prepared, work);
     if (claimed != Errc::ok) return claimed;
     auto& cells = *view_->breaker(prepared.breaker);
     RecordPool<Env> pool(*view_, *presence_);
@@ -172,6 +171,7 @@ class Registry {
     prepared.record_owner = {Env::load(view_->record(prepared.record)->owner, Env::relaxed)};  // relaxed: our own word
     Record record;
     record.settings = settings;
+    record.breaker.since = now;
     Bits generation = 0;
     if (!begin_life(cells, record, generation, work)) {
       pool.release(prepared.record);
@@ -180,9 +180,8 @@ class Registry {
     }
     pool.fill(prepared.record, prepared.breaker, record);
     write_name(cells, name, hash);
-    // relaxed: nobody reads it before the control word has released it
-    Env::store(cells.created, member.now_us, Env::relaxed);
-    Env::store(cells.control, Control::make(CircuitState::closed, prepared.record, generation, 0).bits,
+    Env::store(cells.first, record.window_begin, Env::relaxed);  // relaxed: released by sync: control
+    Env::store(cells.control, Control::make(marks_of(record), prepared.record, generation, 0).bits,
                Env::release);  // sync: control
     return Errc::ok;
   }
@@ -198,6 +197,11 @@ class Registry {
       generation = 0;
       Env::store(cells.hint, record.window_begin, Env::relaxed);  // relaxed: nobody reads it before sync: control
       return true;
+    }
+    for (auto& lane : cells.lanes) {  // relaxed: as above
+      for (auto* counter : {&lane.rejected, &lane.rejected_before, &lane.ramp_rejected, &lane.failures, &lane.ignored,
+                            &lane.stale, &lane.abandoned})
+        Env::store(*counter, 0, Env::relaxed);
     }
     generation = before.left().generation();
     record.window_generation = record.rejected_generation = generation;
@@ -269,8 +273,8 @@ class Registry {
 
   /// Takes a place for a group's breaker: one more, while the group may have more, else one that it has and does not use,
   /// else one whose breaker is idle.
-  [[nodiscard]] Errc claim_member_place(std::uint32_t capacity, std::uint64_t hash, const Member& member,
-                                        Prepared& prepared, Work& work) noexcept {
+  [[nodiscard]] Errc claim_member_place(std::uint32_t capacity, std::uint64_t hash, rules::Tick now,
+                                        const Member& member, Prepared& prepared, Work& work) noexcept {
     Errc error = groups_.has_room(member.entry);
     if (error == Errc::ok) {
       error = claim_place(capacity, prepared, work);
@@ -287,7 +291,7 @@ class Registry {
         const auto index = static_cast<std::uint32_t>((hash + n) % places);  // not all from the same place on
         auto& cells = *view_->breaker(index);
         if (group_of(cells) != member.group) continue;
-        const Errc taken = recycle ? try_recycle(index, cells, capacity, member, prepared, work)
+        const Errc taken = recycle ? try_recycle(index, cells, capacity, now, member, prepared, work)
                                    : try_claim_place(index, capacity, true, member.group, prepared, work);
         if (taken == Errc::corrupt) return taken;
         if (taken != Errc::ok) continue;
@@ -348,18 +352,18 @@ class Registry {
   }
 
   /// A place of a group whose breaker is idle: its life ends, and the place is ours. (docs/design.md, "Recycling")
-  [[nodiscard]] Errc try_recycle(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity,
+  [[nodiscard]] Errc try_recycle(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, rules::Tick now,
                                  const Member& member, Prepared& prepared, Work& work) noexcept {
     const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
     BreakerCell<Env> cell;
     if (!owner.published() || handle(index, cell) != Errc::ok || !has_room(cells, capacity)) return Errc::group_full;
     Control word;
     typename Ring<Env>::Position tail = 0;
-    if (!cell.idle(member.now_us, groups_.rules(member.entry).idle_after_ms(), word, tail)) return Errc::group_full;
+    if (!cell.core().idle(now, groups_.rules(member.entry).idle_after_ms(), word, tail)) return Errc::group_full;
     prepared.place = presence_->own();
     if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel))
       return Errc::group_full;  // sync: place-owner
-    if (!cell.retire(word, tail)) {
+    if (!cell.core().retire(word, tail)) {
       Env::cas(cells.owner, prepared.place.bits, prepared.place.handed_over().bits, Env::acq_rel);  // sync: place-owner
       return Errc::group_full;
     }

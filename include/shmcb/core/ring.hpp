@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "shmcb/core/layout.hpp"
+#include "shmcb/core/rules.hpp"
 
 namespace shmcb::core {
 
@@ -168,18 +169,18 @@ class Ring {
   Word* hint_ = nullptr;
 };
 
-/// Failures among the entries of one Closed period that end at a position; carried forward over the entries that others
+/// What the entries of one Closed period that end at a position amount to; carried forward over the entries that others
 /// append meanwhile, so that a long count does not starve behind a stream of successes.
 template <class Env>
-class FailureCount {
+class WindowCount {
  public:
   using Position = typename Ring<Env>::Position;
   using Entry = typename Ring<Env>::Entry;
 
-  FailureCount() = default;
+  WindowCount() = default;
   /// `at_most`: entries that fit into the window. `begin`: nothing before it counts.
-  FailureCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms,
-               Position begin) noexcept
+  WindowCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms,
+              Position begin) noexcept
       : ring_(ring), tag_(Entry::generation_tag(generation)), at_most_(at_most), within_ms_(within_ms), begin_(begin) {}
 
   /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile, or the work is
@@ -199,8 +200,7 @@ class FailureCount {
   /// What was counted so far is not trusted any more.
   void restart() noexcept { started_ = false; }
 
-  [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
-  [[nodiscard]] std::uint64_t entries() const noexcept { return end_ - first_; }
+  [[nodiscard]] const rules::WindowCounts& counts() const noexcept { return counts_; }
   /// The position of the oldest that counts; the end where none does.
   [[nodiscard]] Position first() const noexcept { return first_; }
 
@@ -209,13 +209,13 @@ class FailureCount {
   template <class Young>
   bool count_back(Position end, Young young) noexcept {
     const Position limit = std::max(begin_, end - std::min<Position>(ring_.capacity() - 1, at_most_));
-    failures_ = 0;
+    counts_ = {};
     end_ = end;
     for (first_ = end; first_ > limit; --first_) {
       const Entry entry = ring_.at(first_ - 1);
       if (!ring_.holds(first_ - 1, entry)) return false;
       if (entry.generation() != tag_ || !young(entry)) break;
-      failures_ += entry.failure() ? 1U : 0U;
+      counts_.add_oldest(entry.failure(), entry.slow());
     }
     return true;
   }
@@ -225,13 +225,13 @@ class FailureCount {
     for (; end_ < end; ++end_) {
       const Entry entry = ring_.at(end_);
       if (!ring_.holds(end_, entry) || entry.generation() != tag_) return false;
-      failures_ += entry.failure() ? 1U : 0U;
+      counts_.add_newest(entry.failure(), entry.slow());
     }
     for (; first_ < end_; ++first_) {
       const Entry entry = ring_.at(first_);
       if (!ring_.holds(first_, entry)) return false;
-      if (end_ - first_ <= at_most_ && young(entry)) break;
-      failures_ -= entry.failure() ? 1U : 0U;
+      if (counts_.entries <= at_most_ && young(entry)) break;
+      counts_.drop_oldest(entry.failure(), entry.slow());
     }
     return true;
   }
@@ -243,7 +243,7 @@ class FailureCount {
   Position begin_ = 0;
   Position first_ = 0;
   Position end_ = 0;
-  std::uint64_t failures_ = 0;
+  rules::WindowCounts counts_{};
   bool started_ = false;
 };
 

@@ -15,13 +15,25 @@ using Bits = std::uint64_t;
   return (Bits{1} << width) - 1;
 }
 
-/// {state 63..62, mode 61..59, ramp 58, zero 57..56, record 55..36, generation 35..12, version 11..0}: all a Closed
-/// admit reads. The generation is raised by transitions and forced states, the version by every other swap; together
-/// they are one counter that never repeats a value while anyone remembers it.
+/// What a control word says about its breaker beside the numbers.
+struct Marks {
+  CircuitState state = CircuitState::closed;
+  Mode mode = Mode::automatic;
+  bool ramping = false;
+  bool times_calls = false;       ///< an admit reads the clock
+  bool judges_successes = false;  ///< a success looks at the window
+
+  friend constexpr bool operator==(const Marks&, const Marks&) noexcept = default;
+};
+
+/// {state 63..62, mode 61..59, ramping 58, times calls 57, judges successes 56, record 55..36, generation 35..12,
+/// version 11..0}: all a Closed admit reads. The generation is raised by transitions and forced states, the version by
+/// every other swap; together they are one counter that never repeats a value while anyone remembers it.
 template <class Widths>
 struct ControlWord {
   Bits bits = 0;
 
+  static constexpr unsigned kPlainShift = 57;  // all above it is zero where an admit has nothing to do
   static constexpr unsigned kRecordShift = 36;
   static constexpr unsigned kGenerationShift = 12;
   static constexpr Bits kMaxRecords = Bits{1} << 20;
@@ -29,27 +41,37 @@ struct ControlWord {
   static constexpr Bits kLeaving = Bits{3} << 62U;
   static_assert(Widths::version <= kGenerationShift && Widths::generation <= kRecordShift - kGenerationShift);
 
-  [[nodiscard]] static constexpr ControlWord make(CircuitState state, std::uint32_t record, Bits generation,
+  [[nodiscard]] static constexpr ControlWord make(const Marks& marks, std::uint32_t record, Bits generation,
                                                   Bits version) noexcept {
-    return {(static_cast<Bits>(state) << 62U) | (Bits{record} << kRecordShift) |
-            ((generation & low_bits(Widths::generation)) << kGenerationShift) | version};
+    return {(static_cast<Bits>(marks.state) << 62U) | (static_cast<Bits>(marks.mode) << 59U) |
+            (Bits{marks.ramping} << 58U) | (Bits{marks.times_calls} << 57U) | (Bits{marks.judges_successes} << 56U) |
+            (Bits{record} << kRecordShift) | ((generation & low_bits(Widths::generation)) << kGenerationShift) |
+            version};
   }
 
-  /// Closed, automatic, no ramp: the top byte is zero. ONE compare.
-  [[nodiscard]] constexpr bool plainly_closed() const noexcept { return (bits >> 56U) == 0; }
+  /// Closed, automatic, no ramp, calls are not timed. ONE compare.
+  [[nodiscard]] constexpr bool plainly_closed() const noexcept { return (bits >> kPlainShift) == 0; }
+  /// The same but that calls are timed.
+  [[nodiscard]] constexpr bool closed_and_timed() const noexcept { return (bits >> kPlainShift) == 1; }
   [[nodiscard]] constexpr bool closed() const noexcept { return (bits >> 62U) == 0; }
-  [[nodiscard]] constexpr bool valid() const noexcept { return (bits >> 62U) != 3; }
+  [[nodiscard]] constexpr bool valid() const noexcept { return !leaving() && ((bits >> 59U) & low_bits(3)) < kModes; }
 
   // State 3 is no circuit's: the breaker of a group leaves its place. With a record it is *retiring*, and whoever uses
   // it takes it back; without one it is *gone*, for good. (docs/design.md, "Recycling")
-  [[nodiscard]] constexpr bool retiring() const noexcept { return !valid() && record() != 0; }
-  [[nodiscard]] constexpr bool gone() const noexcept { return !valid() && record() == 0; }
+  [[nodiscard]] constexpr bool leaving() const noexcept { return (bits >> 62U) == 3; }
+  [[nodiscard]] constexpr bool retiring() const noexcept { return leaving() && record() != 0; }
+  [[nodiscard]] constexpr bool gone() const noexcept { return leaving() && record() == 0; }
   [[nodiscard]] constexpr ControlWord retired() const noexcept { return {(bits | kLeaving) + 1}; }
   [[nodiscard]] constexpr ControlWord taken_back() const noexcept { return {(bits & ~kLeaving) + 1}; }
   [[nodiscard]] constexpr ControlWord left() const noexcept {
     return {kLeaving | (((generation() + 1) & low_bits(Widths::generation)) << kGenerationShift)};
   }
+  /// Closed, automatic, no ramp.
+  [[nodiscard]] constexpr bool quietly_closed() const noexcept { return (bits >> 58U) == 0; }
   [[nodiscard]] constexpr CircuitState state() const noexcept { return static_cast<CircuitState>(bits >> 62U); }
+  [[nodiscard]] constexpr Mode mode() const noexcept { return static_cast<Mode>((bits >> 59U) & low_bits(3)); }
+  [[nodiscard]] constexpr bool ramping() const noexcept { return ((bits >> 58U) & 1U) != 0; }
+  [[nodiscard]] constexpr bool judges_successes() const noexcept { return ((bits >> 56U) & 1U) != 0; }
   [[nodiscard]] constexpr std::uint32_t record() const noexcept {
     return static_cast<std::uint32_t>((bits >> kRecordShift) & (kMaxRecords - 1));
   }
@@ -62,6 +84,11 @@ struct ControlWord {
   [[nodiscard]] constexpr bool in_closed_period(Bits generation_of_period) const noexcept {
     return closed() && generation() == generation_of_period;
   }
+  /// Whether a success of that period needs to know no more: nobody stands in the way of counting it, and it cannot
+  /// open the breaker.
+  [[nodiscard]] constexpr bool counts_successes_of(Bits generation_of_period) const noexcept {
+    return in_closed_period(generation_of_period) && mode() != Mode::disabled && !judges_successes();
+  }
 
   /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by
   /// it.
@@ -69,11 +96,11 @@ struct ControlWord {
     return bits & low_bits(kGenerationShift + Widths::generation);
   }
 
-  /// The word after the next change. A version that overflows carries into the generation; in Closed it must not (it
-  /// would void the attempts in flight), which `version_exhausted` asks beforehand.
-  [[nodiscard]] constexpr ControlWord next(CircuitState state, bool transition, std::uint32_t record) const noexcept {
+  /// The word after the next change. A version that overflows carries into the generation; in Closed that would void the
+  /// attempts in flight, so `version_exhausted` is asked beforehand.
+  [[nodiscard]] constexpr ControlWord next(const Marks& marks, bool transition, std::uint32_t record) const noexcept {
     const bool carry = transition || version() >= kMaxVersion;
-    return make(state, record, generation() + (carry ? 1 : 0), carry ? 0 : version() + 1);
+    return make(marks, record, generation() + (carry ? 1 : 0), carry ? 0 : version() + 1);
   }
   [[nodiscard]] constexpr bool version_exhausted(Bits reserve = 0) const noexcept {
     return closed() && version() + reserve >= kMaxVersion;
@@ -89,14 +116,21 @@ struct Slot {
   Bits bits = 0;
 
   static constexpr Bits kTrip = Bits{1} << 63U;
+  static constexpr Bits kSlow = Bits{1} << 62U;
   static constexpr Bits kFailure = Bits{1} << 61U;
   static constexpr unsigned kLapShift = 52;
   static constexpr unsigned kGenerationShift = 48;
   static constexpr Bits kMaxTime = low_bits(48);
   static_assert(Widths::lap <= 9 && Widths::slot_generation <= 4);
 
-  [[nodiscard]] static constexpr Slot make(Bits lap, Bits generation, bool failure, bool trip, Bits time_us) noexcept {
-    return {(trip ? kTrip : 0) | (failure ? kFailure : 0) | (lap << kLapShift) |
+  struct What {
+    bool failure = false;
+    bool slow = false;
+    bool trip = false;
+  };
+
+  [[nodiscard]] static constexpr Slot make(Bits lap, Bits generation, What what, Bits time_us) noexcept {
+    return {(what.trip ? kTrip : 0) | (what.slow ? kSlow : 0) | (what.failure ? kFailure : 0) | (lap << kLapShift) |
             (generation_tag(generation) << kGenerationShift) | time_us};
   }
   [[nodiscard]] static constexpr Bits generation_tag(Bits generation) noexcept {
@@ -104,6 +138,7 @@ struct Slot {
   }
 
   [[nodiscard]] constexpr bool trip() const noexcept { return (bits & kTrip) != 0; }
+  [[nodiscard]] constexpr bool slow() const noexcept { return (bits & kSlow) != 0; }
   [[nodiscard]] constexpr bool failure() const noexcept { return (bits & kFailure) != 0; }
   [[nodiscard]] constexpr Bits lap() const noexcept { return (bits >> kLapShift) & low_bits(9); }
   [[nodiscard]] constexpr Bits generation() const noexcept { return (bits >> kGenerationShift) & low_bits(4); }
