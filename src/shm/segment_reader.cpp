@@ -108,7 +108,7 @@ template <class Read>
 /// The record that a place's control word names, where there can be one.
 [[nodiscard]] std::uint32_t record_of(const View& view, const Cells& cells) noexcept {
   const Control word{get(cells.control)};
-  return word.valid() && view.record(word.record()) != nullptr ? word.record() : core::kNoRecord;
+  return (word.valid() || word.retiring()) && view.record(word.record()) != nullptr ? word.record() : core::kNoRecord;
 }
 
 [[nodiscard]] Error read_records_of(SegmentImage& image, const std::vector<std::uint32_t>& places) {

@@ -295,8 +295,9 @@ TEST(ForkedChild, GoesOnWithTheStorageOfItsParent) {
 TEST(ForkedChild, HasNoSayInItsParentsPermits) {
   const TestSegment test = make_segment();
   const SharedClock clock;
-  BasicBreaker<Breaker> breaker(open(
-      test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = {Millis{10}}}, clock));
+  BasicBreaker<Breaker> breaker(
+      open(test.segment(), {.name = "b", .failure_threshold = {.failures = 1, .window = 1}, .cooldown = {Millis{10}}},
+           clock));
   trip(breaker.storage());
   clock.advance(Millis{10});
   auto acquired = breaker.try_acquire();

@@ -95,7 +95,8 @@ inline void expect_ring_unbroken(const Segment& segment, std::uint32_t breaker) 
   const core::Ring<Env> ring(slots, word.capacity(), &cells.hint);
   core::Ring<Env>::Tail tail;
   ASSERT_TRUE(ring.locate_tail(tail)) << "no tail within reach of the hint";
-  core::BreakerCell<Env> cell(view, segment.presence(), breaker, cells, slots, word.capacity());
+  const core::BreakerCell<Env> cell(
+      core::CellCore<Env>(view, segment.presence(), breaker, cells, slots, word.capacity()));
   core::BreakerCell<Env>::Control control;
   core::Record record;
   ASSERT_TRUE(cell.load(control, record));

@@ -107,7 +107,7 @@ Reference reference(const BreakerConfig& config) {
 BreakerConfig with_settings(BreakerConfig config, const Settings& replaced) {
   config.failure_threshold = {
       .failures = replaced.failures, .window = replaced.window, .within = Millis{replaced.within_ms}};
-  config.cooldown = Millis{replaced.cooldown_ms};
+  config.cooldown.base = Millis{replaced.cooldown_ms};
   config.probe_timeout = Millis{replaced.probe_timeout_ms};
   return config;
 }

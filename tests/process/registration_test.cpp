@@ -44,7 +44,7 @@ Child register_in_child(const TestSegment& test, const std::string& name, std::u
     bool created = false;
     if (!presence.ensure_current()) return 1;
     KillStep::arm(k, SIGKILL);
-    const Errc error = registry.find_or_add(name, settings_of(named(name)), cell, created);
+    const Errc error = registry.find_or_add(name, settings_of(named(name)), 0, cell, created);
     steps = KillStep::steps();
     KillStep::disarm();
     return error == Errc::ok ? 0 : 10 + static_cast<int>(error);

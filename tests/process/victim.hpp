@@ -42,6 +42,7 @@ template <class Env>
 VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token token, const Settings& settings,
                      core::Bits now_us) {
   VictimAnswer answer{.done = true};
+  constexpr auto no_chance = []() noexcept { return 0U; };
   const auto keep = [&answer](const core::CellRecord& r) {
     answer.error = r.error;
     answer.status = r.status;
@@ -54,7 +55,7 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
         answer.admission = Admission::allowed;
         break;
       }
-      const core::CellAdmit r = cell.admit(now_us);
+      const core::CellAdmit r = cell.admit(now_us, no_chance);
       answer.error = r.error;
       answer.admission = r.admission;
       answer.reason = r.transition ? r.transition->reason : TransitionReason::none;
@@ -64,13 +65,14 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
       if (token.admission == Admission::rejected) break;
       if (token.admission == Admission::allowed) {
         core::SearchStart start;
-        keep(cell.record_allowed(token.period, op.outcome, now_us, start));
+        keep(cell.record_allowed({.period = token.period, .failure = op.outcome == Outcome::failure, .now_us = now_us},
+                                 start, no_chance));
       } else {
-        keep(cell.record_probe(token.period, op.outcome, now_us));
+        keep(cell.record_probe({.probe = token.period, .outcome = op.outcome}, now_us));
       }
       break;
-    case Op::Kind::force: keep(cell.force(op.to, now_us)); break;
-    case Op::Kind::replace: answer.error = cell.replace_settings(settings); break;
+    case Op::Kind::force: keep(cell.force(op.to, now_us, no_chance)); break;
+    case Op::Kind::replace: answer.error = cell.replace_settings(settings, now_us, no_chance); break;
     case Op::Kind::snapshot: {
       core::CellState state;
       answer.error = cell.snapshot(state);

@@ -12,6 +12,8 @@
 namespace shmcb::test {
 namespace {
 
+constexpr auto kNoChance = []() noexcept { return 0U; };
+
 /// Counts accesses, and lets others act in between.
 struct Watched {
   static inline std::uint64_t steps = 0;
@@ -30,7 +32,7 @@ class BoundedWork : public ::testing::Test {
     settings = {.failures = failures, .window = window};
     core::Registry<core::StdEnv> registry(made->segment().view(), made->segment().presence());
     bool created = false;
-    ASSERT_EQ(registry.find_or_add("breaker", settings, others, created), Errc::ok);
+    ASSERT_EQ(registry.find_or_add("breaker", settings, 0, others, created), Errc::ok);
     view = made->segment().view().in_environment<WatchedEnv>();
     ASSERT_EQ(core::Registry<WatchedEnv>(view, made->segment().presence()).find("breaker", cell), Errc::ok);
     Watched::steps = 0;
@@ -39,7 +41,8 @@ class BoundedWork : public ::testing::Test {
 
   void append_successes(std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) {
-      ASSERT_EQ(others.record_allowed(0, Outcome::success, 1'000, others_start).status, RecordStatus::counted);
+      ASSERT_EQ(others.record_allowed({.failure = false, .now_us = 1'000}, others_start, kNoChance).status,
+                RecordStatus::counted);
     }
   }
 
@@ -63,7 +66,7 @@ TEST_F(BoundedWork, AFailureThatOthersPassWhileItCountsGoesOnFromThere) {
     append_successes(1);
     inside = false;
   };
-  const core::CellRecord recorded = cell.record_allowed(0, Outcome::failure, 1'000, start);
+  const core::CellRecord recorded = cell.record_allowed({.failure = true, .now_us = 1'000}, start, kNoChance);
   Watched::meanwhile = nullptr;
   EXPECT_EQ(recorded.error, Errc::ok);
   EXPECT_EQ(recorded.status, RecordStatus::counted);
@@ -104,7 +107,7 @@ TEST_F(BoundedWork, OnARingThatNoProcessWroteIsSpentAndThenAnError) {
   EXPECT_EQ(cell.snapshot(state), Errc::corrupt);
   EXPECT_LT(Watched::steps, kMost);
   Watched::steps = 0;
-  EXPECT_EQ(cell.record_allowed(0, Outcome::failure, 1'000, start).error, Errc::corrupt);
+  EXPECT_EQ(cell.record_allowed({.failure = true, .now_us = 1'000}, start, kNoChance).error, Errc::corrupt);
   EXPECT_LT(Watched::steps, kMost);
 }
 
@@ -136,14 +139,14 @@ TEST_F(BoundedWork, OnAZeroedBreakerIsLittle) {
   auto& cells = *made->segment().view().breaker(0);
   core::StdEnv::store(cells.hint, 0, core::StdEnv::relaxed);
   constexpr std::uint64_t kMost = 50'000;
-  EXPECT_EQ(cell.record_allowed(0, Outcome::success, 1'000, start).error, Errc::corrupt);
+  EXPECT_EQ(cell.record_allowed({.failure = false, .now_us = 1'000}, start, kNoChance).error, Errc::corrupt);
   EXPECT_LT(Watched::steps, kMost);
   Watched::steps = 0;
   core::CellState state;
   EXPECT_EQ(cell.snapshot(state), Errc::corrupt);
   EXPECT_LT(Watched::steps, 4 * kMost);
   Watched::steps = 0;
-  EXPECT_EQ(cell.force(CircuitState::open, 1'000).error, Errc::corrupt);
+  EXPECT_EQ(cell.force(CircuitState::open, 1'000, kNoChance).error, Errc::corrupt);
   EXPECT_LT(Watched::steps, kMost);
 }
 

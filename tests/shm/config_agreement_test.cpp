@@ -375,7 +375,7 @@ TEST_F(Agreement, OfTwoRevisionsAtOnceTheHigherStaysWhicheverComesLast) {
       (void)open(higher);
     };
     OvertakingStep::left = step;
-    EXPECT_EQ(cell.replace_settings(lower), Errc::ok);
+    EXPECT_EQ(cell.replace_settings(lower, 0, [] { return 0U; }), Errc::ok);
     OvertakingStep::left = 0;
     if (!overtaken) break;
     ASSERT_EQ(observer.settings(), settings_of(higher)) << "overtaken at step " << step;

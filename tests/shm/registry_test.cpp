@@ -69,7 +69,7 @@ class Names {
     settings.failures = window < 5 ? window : 5;
     BreakerCell<Env> cell;
     Added added;
-    added.error = registry_.find_or_add(name, settings, cell, added.created);
+    added.error = registry_.find_or_add(name, settings, 0, cell, added.created);
     if (added.error == Errc::ok) added.index = cell.index();
     return added;
   }
@@ -441,7 +441,7 @@ class DeadTaker : public ::testing::Test {
       set(cells.name[i], word);
     }
     set(cells.hint, 16);
-    set(cells.control, core::ControlWord<StdEnv::Widths>::make(CircuitState::closed, kRecord, 0, 0).bits);
+    set(cells.control, core::ControlWord<StdEnv::Widths>::make({.state = CircuitState::closed}, kRecord, 0, 0).bits);
   }
   void publish(std::string_view name) {
     const std::uint64_t hash = core::HashName{}(name);

@@ -269,7 +269,7 @@ TEST(GroupRules, GiveBackWhatWasPutIn) {
 }
 
 TEST(ControlWord, OfABreakerThatLeavesItsPlaceIsNoCircuitsAndGoesOn) {
-  const Control closed = Control::make(CircuitState::closed, 7, 41, 3);
+  const Control closed = Control::make({.state = CircuitState::closed}, 7, 41, 3);
   const Control retiring = closed.retired();
   EXPECT_TRUE(retiring.retiring());
   EXPECT_FALSE(retiring.gone());

@@ -41,9 +41,11 @@ class Groups {
     return ArenaWord{Env::load(view_->group(entry)->members, Env::relaxed)}.units();  // relaxed: a number of a moment
   }
 
-  /// ok, or group_full, as things stand.
+  /// ok, or group_full, as things stand. Whoever was admitted last has its place.
   [[nodiscard]] Errc has_room(std::uint32_t entry) const noexcept {
-    return members(entry) < rules(entry).limit() ? Errc::ok : Errc::group_full;
+    const ArenaWord seen{Env::load(view_->group(entry)->members, Env::acquire)};  // sync: group-members
+    if (const Errc error = finish(entry, seen); error != Errc::ok) return error;
+    return seen.units() < rules(entry).limit() ? Errc::ok : Errc::group_full;
   }
 
   /// Makes a place of ours the group's, for good, unless it has as many as it may.

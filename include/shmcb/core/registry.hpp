@@ -50,6 +50,14 @@ class Registry {
     return handle(found.place, breaker);
   }
 
+  /// The same as one of a group, or of none; wrong_group where the name is another's.
+  [[nodiscard]] Errc find(std::string_view name, BreakerCell<Env>& breaker, const Member& member) const noexcept {
+    Work work;
+    const Found found = index_.find(name, Hash{}(name), work);
+    if (found.error != Errc::ok) return found.error;
+    return found.found ? handle_of(found, member, breaker) : Errc::breaker_not_found;
+  }
+
   /// Finds the breaker `name` or registers it with `settings` at `now`; `created` tells which. Requires a checked name
   /// and settings. `member`: as one of a group, or of none; wrong_group where the name is another's. The handle of a
   /// group's breaker is bound to this life of its place.
