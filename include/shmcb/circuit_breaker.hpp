@@ -271,6 +271,7 @@ class CircuitBreaker {
       static_assert(std::invocable<const ClassifyResult&, const Result&...>,
                     "classify_result must be callable as const with what the callback returns");
       const Instant completed_at = breaker_.storage().now();
+      const detail::OnExit on_throw{[&]() noexcept { settle_reported(permit, Outcome::ignored); }};  // else settled
       const std::same_as<Outcome> auto outcome = std::as_const(classify_result_)(result...);
       settle(permit, outcome, completed_at);
     }

@@ -23,7 +23,7 @@ struct SegmentOptions {
   std::uint32_t breakers = 1024;      ///< at creation: how many there is room for; 1 to 900,000
   std::uint64_t ring_slots = 0;  ///< at creation: slots for all windows; 0: 16 a breaker (windows up to 15). A window
                                  ///< of w takes the power of two above it, at least 16
-  std::uint32_t participants = 1024;     ///< at creation: attached processes with an entry in the table; 1 to 32,768
+  std::uint32_t participants = 256;      ///< at creation: attached processes with an entry in the table; 1 to 32,768
   std::uint32_t mode = 0600;             ///< at creation: the exact mode; at attach: write bits beyond it are refused
   std::optional<std::uint32_t> group{};  ///< at creation: the group id of the file
   std::vector<std::uint32_t> trusted_owners{};  ///< at attach: owners accepted beside the effective user and root

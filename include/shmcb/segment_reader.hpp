@@ -73,6 +73,7 @@ struct ProbeInfo {
 /// One outcome in the window.
 struct WindowMark {
   bool failure = false;
+  bool slow = false;
   Micros age{0};
 };
 
@@ -84,6 +85,10 @@ struct BreakerInfo {
 
   CircuitState state = CircuitState::closed;
   Mode mode = Mode::automatic;
+  std::optional<Millis> mode_left{};  ///< until `automatic` returns; none: the mode has no end
+  std::string mode_who{};             ///< who set the mode, why: possibly any bytes
+  std::string mode_why{};
+  bool ramping = false;  ///< Closed, and admitting only a growing share of the calls
   std::uint64_t generation = 0;
   std::optional<Micros> opened_age{};  ///< since it last opened or was forced; none: never
   std::optional<Micros> state_age{};   ///< since the present state began
@@ -91,6 +96,8 @@ struct BreakerInfo {
   std::uint64_t successes = 0;         ///< as in StateRecord, like the two below
   std::uint64_t failures = 0;
   std::uint64_t rejected = 0;
+  std::uint64_t slow = 0;
+  Counters counters{};
   Millis cooldown_left{0};  ///< Open: until probes are tried; 0 elsewhere
   std::vector<ProbeInfo> probes{};
   Settings settings{};

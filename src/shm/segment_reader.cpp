@@ -361,6 +361,8 @@ class Decoder {
     info.successes = state.successes;
     info.failures = state.failures;
     info.rejected = state.rejected;
+    info.slow = state.slow;
+    info.ramping = state.ramping;
     info.settings = record.settings;
     if (state.opened_at != rules::kNever) info.opened_age = age(state.opened_at * 1'000);
     if (record.breaker.since != rules::kNever) info.state_age = age(record.breaker.since * 1'000);
@@ -369,7 +371,8 @@ class Decoder {
     // The record was just decoded, so this does not fail.
     (void)cell.peek([this] { return static_cast<core::Bits>(now_us_); }, peek);
     info.cooldown_left = Millis{peek.cooldown_left};
-    info.mode = peek.mode;
+    fill_mode(peek.mode, record, info);
+    (void)cell.counters(static_cast<core::Bits>(now_us_), info.counters);
     const rules::Probes& probes = record.breaker.probes;
     for (std::uint32_t i = 0; i < probes.count; ++i) {
       ProbeInfo probe{.id = probes.id[i], .owner = probes.owner[i]};
@@ -382,6 +385,18 @@ class Decoder {
     info.ring_capacity = core::RingWord{get(cells.ring)}.capacity();
     info.memory_bytes =
         sizeof(Cells) + sizeof(core::RecordCell<Env>) + std::uint64_t{info.ring_capacity} * sizeof(Env::Word);
+  }
+
+  void fill_mode(Mode mode, const core::Record& record, BreakerInfo& info) const {
+    info.mode = mode;
+    if (mode == Mode::automatic) return;
+    const rules::Tick until = record.breaker.mode_until;
+    if (until != rules::kNever) info.mode_left = Millis{std::max<rules::Tick>(0, until - now_us_ / 1'000)};
+    const auto text = [](const auto& bytes) {
+      return std::string(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\0'));
+    };
+    info.mode_who = text(record.note.who);
+    info.mode_why = text(record.note.why);
   }
 
   /// The entries that `state` has counted; see BreakerCell::snapshot for where they end.
@@ -399,7 +414,7 @@ class Decoder {
     const std::uint64_t entries = state.successes + state.failures;
     for (std::uint64_t position = end - entries; position != end; ++position) {
       const auto entry = ring.at(position);
-      info.window.push_back({entry.failure(), age(static_cast<std::int64_t>(entry.time_us()))});
+      info.window.push_back({entry.failure(), entry.slow(), age(static_cast<std::int64_t>(entry.time_us()))});
     }
   }
 

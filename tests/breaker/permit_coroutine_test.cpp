@@ -67,7 +67,7 @@ TEST(PermitCoroutine, RecordsIgnoredWhenTheFrameIsDestroyed) {
   auto script = std::make_shared<Script>();
   BasicBreaker<ScriptedStorage> breaker{ScriptedStorage{script}};
   { const Task task = request(breaker, true); }
-  EXPECT_THAT(script->operations, ElementsAre("admit", "record ignored"));
+  EXPECT_THAT(script->operations, ElementsAre("admit", "abandon"));
 }
 
 /// Hands its result over when it is awaited; resumes on a thread of its own.

@@ -83,7 +83,7 @@ TEST_F(PermitTest, IsSettledEvenWhereTheStorageFails) {
 
 TEST_F(PermitTest, ThatIsDroppedRecordsIgnored) {
   { const TestPermit permit = acquire(); }
-  EXPECT_THAT(script->operations, ElementsAre("record ignored"));
+  EXPECT_THAT(script->operations, ElementsAre("abandon"));
 }
 
 TEST_F(PermitTest, ThatIsDroppedFreesItsProbeSlot) {
@@ -112,12 +112,12 @@ TEST_F(PermitTest, ThatIsMovedLeavesAnEmptyOneBehind) {
 TEST_F(PermitTest, ThatIsAssignedSettlesWhatItHeldBefore) {
   TestPermit permit = acquire(1);
   permit = acquire(2);
-  EXPECT_THAT(script->operations, ElementsAre("record ignored"));
+  EXPECT_THAT(script->operations, ElementsAre("abandon"));
   EXPECT_EQ(script->tokens.back().period, 1U);
   permit.success();
   EXPECT_EQ(script->tokens.back().period, 2U);
   permit = TestPermit{};
-  EXPECT_THAT(script->operations, ElementsAre("record ignored", "record success"));
+  EXPECT_THAT(script->operations, ElementsAre("abandon", "record success"));
 }
 
 TEST_F(PermitTest, ThatIsAssignedToItselfStaysPending) {

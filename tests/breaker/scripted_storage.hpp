@@ -19,11 +19,13 @@ struct Script {
   std::deque<AdmitResult> admits{};
   std::deque<RecordResult> records{};
   ForceResult force{};
+  ModeResult mode{};
   SnapshotResult snapshot{};
+  CountersResult counters{};
   PeekResult peek{};
   bool degraded = false;
 
-  std::vector<std::string> operations{};  ///< as "admit", "record success", "force open"
+  std::vector<std::string> operations{};  ///< as "admit", "record success", "abandon", "force open"
   std::vector<Token> tokens{};            ///< of the records
 };
 
@@ -62,9 +64,23 @@ class ScriptedStorage {
     script_->tokens.push_back(token);
     return next(script_->records, RecordResult{.status = RecordStatus::counted});
   }
-  ForceResult force_state(CircuitState state) noexcept {
+  RecordResult abandon(Token token) noexcept {
+    script_->operations.emplace_back("abandon");
+    script_->tokens.push_back(token);
+    return next(script_->records, RecordResult{.status = RecordStatus::ignored});
+  }
+  ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
     script_->operations.push_back("force " + std::string{to_string(state)});
+    if (!note.why.empty()) script_->operations.back() += " because " + std::string{note.why};
     return script_->force;
+  }
+  ModeResult set_mode(const ModeRequest& request) noexcept {
+    script_->operations.push_back("mode " + std::string{to_string(request.mode)});
+    return script_->mode;
+  }
+  CountersResult counters() const noexcept {
+    script_->operations.emplace_back("counters");
+    return script_->counters;
   }
   SnapshotResult snapshot() const noexcept {
     script_->operations.emplace_back("snapshot");

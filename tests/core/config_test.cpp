@@ -35,7 +35,7 @@ TEST(Config, AcceptsItsDefaultsWithAName) {
 }
 
 TEST(Config, HasNoDefaultName) {
-  EXPECT_EQ(check({}).message, "name is empty; it must be at least one of [A-Za-z0-9_.:-]");
+  EXPECT_EQ(check(BreakerConfig{}).message, "name is empty; it must be at least one of [A-Za-z0-9_.:-]");
 }
 
 TEST(Config, AcceptsEveryAllowedCharacterInAName) {
@@ -78,7 +78,8 @@ TEST(Config, RefusesANameBeyondTheLimitOfTheStorage) {
 
 TEST(Config, RefusesAThresholdOfNoFailures) {
   EXPECT_EQ(refusal([](BreakerConfig& c) { c.failure_threshold.failures = 0; }),
-            "failure_threshold.failures is 0; it must be at least 1");
+            "failure_threshold.failures is 0; it must be at least 1 unless failure_rate, consecutive_failures or "
+            "slow_calls is set");
 }
 
 TEST(Config, RefusesAWindowThatCannotHoldTheFailures) {
@@ -103,7 +104,7 @@ void expect_duration_rule(const std::string& field, Set set) {
 
 TEST(Config, RefusesDurationsOutOfRange) {
   expect_duration_rule("failure_threshold.within", [](BreakerConfig& c, Millis d) { c.failure_threshold.within = d; });
-  expect_duration_rule("cooldown", [](BreakerConfig& c, Millis d) { c.cooldown.base = d; });
+  expect_duration_rule("cooldown.base", [](BreakerConfig& c, Millis d) { c.cooldown.base = d; });
   expect_duration_rule("probe_timeout", [](BreakerConfig& c, Millis d) { c.probe_timeout = d; });
 }
 
@@ -145,7 +146,7 @@ TEST(Settings, NameEachFieldThatDiffers) {
   Settings here;
   here.cooldown_ms = 5'000;
   here.probe_limit = 3;
-  EXPECT_EQ(differences(there, here), "cooldown (30000 ms there, 5000 ms here), probe_limit (1 there, 3 here)");
+  EXPECT_EQ(differences(there, here), "cooldown.base (30000 ms there, 5000 ms here), probe_limit (1 there, 3 here)");
   here = {.failures = 1,
           .window = 2,
           .within_ms = 3,
@@ -155,7 +156,7 @@ TEST(Settings, NameEachFieldThatDiffers) {
           .probe_limit = 7};
   for (const char* field :
        {"failure_threshold.failures (5 ", "failure_threshold.window (10 ", "failure_threshold.within (60000 ms ",
-        "cooldown (", "probe_timeout (30000 ms ", "success_threshold (1 ", "probe_limit ("}) {
+        "cooldown.base (", "probe_timeout (30000 ms ", "success_threshold (1 ", "probe_limit ("}) {
     EXPECT_NE(differences(there, here).find(field), std::string::npos) << field;
   }
 }

@@ -25,7 +25,7 @@ Breaker closed_breaker() {
   return {.opened_at = 1000};
 }
 Breaker open_at(Tick at) {
-  return {.state = open, .opened_at = at};
+  return {.state = open, .opened_at = at, .open_until = at + kSettings.cooldown_ms};
 }
 Breaker half_open_at(Tick lease, std::initializer_list<std::uint64_t> probes = {}) {
   Breaker breaker{.state = half_open, .opened_at = 1000, .lease_at = lease};
@@ -39,10 +39,10 @@ std::set<std::uint64_t> out(const Breaker& breaker) {
 
 /// Admits with identities that tell which of the two was used.
 AdmitDecision admit_at(Breaker& breaker, Tick now) {
-  return admit(breaker, kSettings, now, {.on_transition = 71, .within_generation = 72});
+  return admit(breaker, kSettings, now, {.ids = {.on_transition = 71, .within_generation = 72}});
 }
 RecordDecision record_at(Breaker& breaker, Tick now, std::uint64_t probe, Outcome outcome) {
-  return record_probe(breaker, kSettings, now, probe, outcome);
+  return record_probe(breaker, kSettings, now, {.probe = probe, .outcome = outcome});
 }
 
 void expect_no_change(const Effects& effects) {
@@ -162,9 +162,9 @@ TEST(Rules, AdmitWorksAtTheLargestProbeLimit) {
   settings.probe_limit = kMaxProbes;
   Breaker breaker = half_open_at(2000);
   for (std::uint64_t probe = 1; probe <= kMaxProbes; ++probe) {
-    EXPECT_EQ(admit(breaker, settings, 2000, {.within_generation = probe}).admission, Admission::probe);
+    EXPECT_EQ(admit(breaker, settings, 2000, {.ids = {.within_generation = probe}}).admission, Admission::probe);
   }
-  EXPECT_EQ(admit(breaker, settings, 2000, {.within_generation = 99}).admission, Admission::rejected);
+  EXPECT_EQ(admit(breaker, settings, 2000, {.ids = {.within_generation = 99}}).admission, Admission::rejected);
   EXPECT_EQ(out(breaker).size(), kMaxProbes);
 }
 
@@ -277,18 +277,22 @@ TEST(Rules, ProbeFailureBeforeItsLeaseIsDatedAtTheLease) {
 // The window's decision
 
 TEST(Rules, FailureThatCompletesTheThresholdTrips) {
-  EXPECT_FALSE(trips(kSettings, 0));
+  const auto trips = [](const Settings& settings, std::uint64_t failures) {
+    return opens(settings, {.entries = 4, .failures = failures}, true) == TransitionReason::failure_threshold_reached;
+  };
   EXPECT_FALSE(trips(kSettings, 1));
-  EXPECT_TRUE(trips(kSettings, 2));
+  EXPECT_FALSE(trips(kSettings, 2));
   EXPECT_TRUE(trips(kSettings, 3));
+  EXPECT_TRUE(trips(kSettings, 4));
+  EXPECT_EQ(opens(kSettings, {.entries = 4, .failures = 4}, false), TransitionReason::none) << "only a failure trips";
   Settings first = kSettings;
   first.failures = 1;
-  EXPECT_TRUE(trips(first, 0));
+  EXPECT_TRUE(trips(first, 1));
 }
 
 TEST(Rules, TripOpensWithTheWindowKeptAndRejectionsFromZero) {
   Breaker breaker = closed_breaker();
-  const Effects effects = trip(breaker, 1234);
+  const Effects effects = trip(breaker, kSettings, 1234, TransitionReason::failure_threshold_reached, 0);
   expect_transition(effects, closed, TransitionReason::failure_threshold_reached, 1234);
   EXPECT_FALSE(effects.empties_window);
   EXPECT_TRUE(effects.resets_rejected);
@@ -303,7 +307,7 @@ TEST(Rules, ForceResetsEverythingInEveryState) {
     for (const CircuitState to : {closed, open, half_open}) {
       Breaker breaker = before;
       breaker.probe_successes = 1;
-      const Effects effects = force(breaker, 1600, to);
+      const Effects effects = force(breaker, kSettings, 1600, to, 0);
       EXPECT_EQ(effects.change, Change::transition);  // also to the same state: attempts in flight become void
       EXPECT_EQ(effects.from, before.state);
       EXPECT_EQ(effects.at, 1600);
@@ -320,7 +324,7 @@ TEST(Rules, ForceResetsEverythingInEveryState) {
 }
 
 TEST(Rules, ForceNamesTheStateItForced) {
-  const auto reason = [](Breaker breaker, CircuitState to) { return force(breaker, 2000, to).reason; };
+  const auto reason = [](Breaker breaker, CircuitState to) { return force(breaker, kSettings, 2000, to, 0).reason; };
   EXPECT_EQ(reason(closed_breaker(), open), TransitionReason::forced_open);
   EXPECT_EQ(reason(open_at(1000), closed), TransitionReason::forced_closed);
   EXPECT_EQ(reason(open_at(1000), half_open), TransitionReason::forced_half_open);
@@ -328,9 +332,9 @@ TEST(Rules, ForceNamesTheStateItForced) {
 
 TEST(Rules, ForceIsNoEarlierThanWhatTheBreakerHasSeen) {
   Breaker opened = open_at(1000);
-  EXPECT_EQ(force(opened, 500, closed).at, 1000);
+  EXPECT_EQ(force(opened, kSettings, 500, closed, 0).at, 1000);
   Breaker probing = half_open_at(2000);
-  EXPECT_EQ(force(probing, 1500, open).at, 2000);
+  EXPECT_EQ(force(probing, kSettings, 1500, open, 0).at, 2000);
 }
 
 // Probes
@@ -362,11 +366,11 @@ TEST(Probes, DoNotContainWhatIsLeftBehindTheirCount) {
 // The rules run at compile time: nothing in them needs a clock, a heap or an atomic.
 constexpr CircuitState outage_at_compile_time() {
   Breaker breaker;
-  (void)trip(breaker, 0);
-  const AdmitDecision first = admit(breaker, kSettings, 50, {.on_transition = 1});
-  const AdmitDecision second = admit(breaker, kSettings, 51, {.within_generation = 2});
-  (void)record_probe(breaker, kSettings, 52, first.probe, Outcome::success);
-  (void)record_probe(breaker, kSettings, 53, second.probe, Outcome::success);
+  (void)trip(breaker, kSettings, 0, TransitionReason::failure_threshold_reached, 0);
+  const AdmitDecision first = admit(breaker, kSettings, 50, {.ids = {.on_transition = 1}});
+  const AdmitDecision second = admit(breaker, kSettings, 51, {.ids = {.within_generation = 2}});
+  (void)record_probe(breaker, kSettings, 52, {.probe = first.probe, .outcome = Outcome::success});
+  (void)record_probe(breaker, kSettings, 53, {.probe = second.probe, .outcome = Outcome::success});
   return breaker.state;
 }
 static_assert(outage_at_compile_time() == closed);

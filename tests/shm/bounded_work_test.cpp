@@ -98,7 +98,8 @@ TEST_F(BoundedWork, OnARingThatNoProcessWroteIsSpentAndThenAnError) {
   auto* slots = made->segment().view().ring(ring);
   for (std::uint32_t i = 0; i < ring.capacity(); ++i) {
     const std::uint64_t lap = i < 8 ? 2 : i == 700'000 ? 3 : 1;
-    core::StdEnv::store(slots[i], core::Slot<core::StdWidths>::make(lap, 0, false, false, 1'000).bits,
+    core::StdEnv::store(slots[i],
+                        core::Slot<core::StdWidths>::make(lap, 0, {.failure = false, .trip = false}, 1'000).bits,
                         core::StdEnv::relaxed);
   }
   core::StdEnv::store(cells.hint, 2 * std::uint64_t{ring.capacity()}, core::StdEnv::relaxed);

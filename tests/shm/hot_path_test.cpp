@@ -118,7 +118,7 @@ TEST(HotPath, ClosedAdmitWritesNothingToSharedMemory) {
   };
   const auto acquire = [](BasicBreaker<ShmStorage<>>& breaker) {
     Acquired<ShmStorage<>> entry = breaker.try_acquire();
-    return entry && entry.permit().ignore().status == RecordStatus::ignored;
+    return entry && entry.permit().release().admission == Admission::allowed;
   };
   const auto record = [](BasicBreaker<ShmStorage<>>& breaker) {
     Acquired<ShmStorage<>> entry = breaker.try_acquire();

@@ -2,6 +2,7 @@
 // The record as words and back, and every value of a word that no correct process writes.
 #include "shmcb/core/record.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -27,11 +28,38 @@ Record full_record(std::uint64_t first_probe) {
   record.settings = {.failures = 77,
                      .window = kMaxWindow,
                      .within_ms = kMaxDurationMs,
+                     .rate_percent = 100,
+                     .rate_minimum_calls = 0xFFFF'FFFF,
+                     .consecutive_failures = 0xFFFF'FFFE,
+                     .slow_percent = 99,
+                     .slow_minimum_calls = 0xFFFF'FFFD,
+                     .slower_than_ms = kMaxDurationMs - 2,
+                     .reopen_on_slow_probe = true,
                      .cooldown_ms = 1,
+                     .cooldown_multiplier = kMaxMultiplier,
+                     .cooldown_jitter = 98,
+                     .cooldown_maximum_ms = kMaxDurationMs - 3,
+                     .forget_after_ms = kMaxDurationMs - 4,
                      .probe_timeout_ms = kMaxDurationMs - 1,
                      .success_threshold = 0xFFFF'FFFF,
                      .probe_limit = kMaxProbes,
+                     .reclaim_dead_probes = true,
+                     .ramp_ms = kMaxDurationMs - 5,
+                     .ramp_start_percent = 97,
                      .revision = ~std::uint64_t{0}};
+  record.breaker.open_until = 345'678;
+  record.breaker.since = 456'789;
+  record.breaker.mode_until = static_cast<rules::Tick>(kMaxTick) + kMaxDurationMs - 1;
+  record.breaker.growth = 0xFFFF'FFFC;
+  record.breaker.recovered = true;
+  record.breaker.tally.probes = ~std::uint64_t{0};
+  record.breaker.tally.probe_verdicts = ~std::uint64_t{0} - 1;
+  for (std::size_t i = 0; i < kTransitionReasons; ++i)
+    record.breaker.tally.transitions[i] = 0xFFFF'FFFF - static_cast<std::uint32_t>(i);
+  record.breaker.tally.spent = {(rules::Tick{1} << 60U) - 1, 2, 3};
+  record.journaled = low_bits(36);
+  record.note =
+      NoteText::of({.who = std::string(kMaxWhoBytes, 'w'), .why = "\xFF\x01" + std::string(kMaxWhyBytes, 'y')});
   record.rejected_generation = low_bits(24);
   record.window_generation = low_bits(24) - 1;
   record.window_begin = std::uint64_t{1} << 50U;
@@ -45,7 +73,7 @@ Record decoded(const RecordWords& words) {
   EXPECT_TRUE(decode_opening(words, record));
   EXPECT_TRUE(decode_state(words, record));
   EXPECT_TRUE(decode_settings(words, record.settings));
-  decode_probes(words, record);
+  decode_rest(words, record);
   return record;
 }
 
@@ -58,6 +86,18 @@ void expect_same(const Record& got, const Record& expected) {
   EXPECT_EQ(got.window_generation, expected.window_generation);
   EXPECT_EQ(got.window_begin, expected.window_begin);
   EXPECT_EQ(got.window_end, expected.window_end);
+  EXPECT_EQ(got.breaker.open_until, expected.breaker.open_until);
+  EXPECT_EQ(got.breaker.since, expected.breaker.since);
+  EXPECT_EQ(got.breaker.mode_until, expected.breaker.mode_until);
+  EXPECT_EQ(got.breaker.growth, expected.breaker.growth);
+  EXPECT_EQ(got.breaker.recovered, expected.breaker.recovered);
+  EXPECT_EQ(got.breaker.tally.probes, expected.breaker.tally.probes);
+  EXPECT_EQ(got.breaker.tally.probe_verdicts, expected.breaker.tally.probe_verdicts);
+  EXPECT_EQ(got.breaker.tally.transitions, expected.breaker.tally.transitions);
+  EXPECT_EQ(got.breaker.tally.spent, expected.breaker.tally.spent);
+  EXPECT_EQ(got.journaled, expected.journaled);
+  EXPECT_EQ(got.note.who, expected.note.who);
+  EXPECT_EQ(got.note.why, expected.note.why);
   ASSERT_EQ(got.breaker.probes.count, expected.breaker.probes.count);
   for (std::uint32_t i = 0; i < expected.breaker.probes.count; ++i) {
     EXPECT_EQ(got.breaker.probes.id[i], expected.breaker.probes.id[i]) << i;
@@ -91,12 +131,37 @@ TEST(Record, KeepsProbesWhoseFirstIsNotTheOldest) {
   expect_same(decoded(encode(record)), record);
 }
 
-TEST(Record, LeavesTheReservedWordsZero) {
-  const RecordWords words = encode(full_record(1));
-  for (std::size_t i = word::reserved_state; i < word::state_end; ++i)
-    EXPECT_EQ(words[i], 0U) << i;
-  for (std::size_t i = word::reserved_settings; i < word::probe_ids; ++i)
-    EXPECT_EQ(words[i], 0U) << i;
+TEST(Record, KeepsEverySettingInBitsOfItsOwn) {
+  // Each setting alone changes the words, and its change comes back alone.
+  const Settings base;
+  const std::vector<std::function<void(Settings&)>> changes{[](Settings& v) { v.failures = 4; },
+                                                            [](Settings& v) { v.window = 11; },
+                                                            [](Settings& v) { v.within_ms = 1; },
+                                                            [](Settings& v) { v.rate_percent = 1; },
+                                                            [](Settings& v) { v.rate_minimum_calls = 1; },
+                                                            [](Settings& v) { v.consecutive_failures = 1; },
+                                                            [](Settings& v) { v.slow_percent = 1; },
+                                                            [](Settings& v) { v.slow_minimum_calls = 1; },
+                                                            [](Settings& v) { v.slower_than_ms = 1; },
+                                                            [](Settings& v) { v.reopen_on_slow_probe = true; },
+                                                            [](Settings& v) { v.cooldown_ms = 1; },
+                                                            [](Settings& v) { v.cooldown_jitter = 1; },
+                                                            [](Settings& v) { v.cooldown_maximum_ms = 1; },
+                                                            [](Settings& v) { v.forget_after_ms = 1; },
+                                                            [](Settings& v) { v.probe_timeout_ms = 1; },
+                                                            [](Settings& v) { v.success_threshold = 2; },
+                                                            [](Settings& v) { v.probe_limit = 2; },
+                                                            [](Settings& v) { v.reclaim_dead_probes = true; },
+                                                            [](Settings& v) { v.ramp_ms = 1; },
+                                                            [](Settings& v) { v.ramp_start_percent = 1; },
+                                                            [](Settings& v) { v.revision = 1; }};
+  for (const auto& change : changes) {
+    Record record;
+    record.settings = base;
+    change(record.settings);
+    EXPECT_NE(record.settings, base);
+    EXPECT_EQ(decoded(encode(record)).settings, record.settings);
+  }
 }
 
 TEST(Record, OfAnOpenBreakerShowsItsOpeningInItsFirstWords) {
@@ -107,7 +172,7 @@ TEST(Record, OfAnOpenBreakerShowsItsOpeningInItsFirstWords) {
   Record opening;
   ASSERT_TRUE(decode_opening(words, opening));
   EXPECT_EQ(opening.breaker.opened_at, record.breaker.opened_at);
-  EXPECT_EQ(opening.settings.cooldown_ms, record.settings.cooldown_ms);
+  EXPECT_EQ(opening.breaker.open_until, record.breaker.open_until);
   EXPECT_EQ(opening.rejected_generation, record.rejected_generation);
 }
 
@@ -123,9 +188,8 @@ TEST(Record, RefusesEachImpossibleOpening) {
       {"opened at a negative tick", word::opened_at, ~std::uint64_t{0}},
       {"one probe too many", word::counts, std::uint64_t{kMaxProbes + 1} << 24U},
       {"255 probes", word::counts, 0xFFULL << 24U},
-      {"cooldown of nothing", word::cooldown, 0},
-      {"cooldown too long", word::cooldown, static_cast<std::uint64_t>(kMaxDurationMs) + 1},
-      {"cooldown negative", word::cooldown, ~std::uint64_t{0}},
+      {"open until beyond the last tick and cooldown", word::open_until, kMaxTick + kMaxDurationMs + 1},
+      {"open until a negative tick", word::open_until, ~std::uint64_t{0}},
   };
   for (const Impossible& c : cases) {
     RecordWords words = encode(full_record(1));
@@ -149,7 +213,19 @@ TEST(Record, RefusesEachImpossibleSetting) {
   constexpr std::uint64_t kTooLong = static_cast<std::uint64_t>(kMaxDurationMs) + 1;
   constexpr std::uint64_t kNegative = ~std::uint64_t{0};
   const std::vector<Impossible> cases{
-      {"no failures", word::ratio, pair(0, 10)},
+      {"cooldown of nothing", word::cooldown, 0},
+      {"cooldown too long", word::cooldown, kTooLong},
+      {"cooldown negative", word::cooldown, kNegative},
+      {"cooldown multiplied by nothing", word::cooldown_growth, pair(0, 0)},
+      {"cooldown multiplied by too much", word::cooldown_growth, pair(kMaxMultiplier + 1, 0)},
+      {"jitter of more than the whole", word::cooldown_growth, pair(1, 101)},
+      {"growing without a maximum", word::cooldown_maximum, 0},
+      {"growing without an end of the growth", word::forget_after, 0},
+      {"failure rate over 100", word::rate, pair(101, 1)},
+      {"slow rate over 100", word::slow, pair(101, 1)},
+      {"slower than a negative time", word::slower_than, kNegative},
+      {"ramp too long", word::ramp, kTooLong},
+      {"ramp that starts above all", word::ramp_start, 101},
       {"no window", word::ratio, pair(1, 0)},
       {"a window below the failures", word::ratio, pair(11, 10)},
       {"a window that no ring holds", word::ratio, pair(1, kMaxWindow + 1)},
@@ -189,7 +265,7 @@ TEST(Record, OfAnyBytesIsRefusedOrHoldsWhatTheRulesCanWorkWith) {
     if (decode_opening(words, record)) {
       ASSERT_LE(record.breaker.probes.count, kMaxProbes);
       ASSERT_GE(record.breaker.opened_at, rules::kNever);
-      decode_probes(words, record);
+      decode_rest(words, record);
       for (std::uint32_t i = 0; i < record.breaker.probes.count; ++i)
         ASSERT_LE(record.breaker.probes.id[i], kMaxProbeId);
     }

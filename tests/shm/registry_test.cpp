@@ -441,7 +441,7 @@ class DeadTaker : public ::testing::Test {
       set(cells.name[i], word);
     }
     set(cells.hint, 16);
-    set(cells.control, core::ControlWord<StdEnv::Widths>::make({.state = CircuitState::closed}, kRecord, 0, 0).bits);
+    set(cells.control, core::ControlWord<StdEnv::Widths>::make({CircuitState::closed}, kRecord, 0, 0).bits);
   }
   void publish(std::string_view name) {
     const std::uint64_t hash = core::HashName{}(name);

@@ -161,13 +161,13 @@ TEST_F(SegmentReading, ShowsAClosedBreakerWithItsWindow) {
   EXPECT_EQ(seen.successes, 2U);
   EXPECT_EQ(seen.rejected, 0U);
   EXPECT_EQ(seen.opened_age, std::nullopt);
-  EXPECT_EQ(seen.state_age, std::nullopt);
+  EXPECT_EQ(seen.state_age, milliseconds{530});
   EXPECT_EQ(seen.lease_age, std::nullopt);
   EXPECT_EQ(seen.cooldown_left, Millis{0});
   EXPECT_THAT(seen.probes, IsEmpty());
   EXPECT_EQ(seen.settings, settings_of(config("payments")));
   EXPECT_EQ(seen.ring_capacity, 16U);
-  EXPECT_EQ(seen.memory_bytes, 512U + 384U + 128U);
+  EXPECT_EQ(seen.memory_bytes, 512U + 640U + 128U);
   ASSERT_THAT(seen.window, SizeIs(3));
   EXPECT_FALSE(seen.window[0].failure);
   EXPECT_TRUE(seen.window[1].failure);
@@ -218,7 +218,7 @@ TEST_F(SegmentReading, ShowsTheProbesThatAreOutAndWhoHasThem) {
   clock_.advance(milliseconds{40});
   const BreakerInfo seen = show("payments");
   EXPECT_EQ(seen.state, CircuitState::half_open);
-  EXPECT_EQ(seen.state_age, std::nullopt);
+  EXPECT_EQ(seen.state_age, milliseconds{50});
   EXPECT_EQ(seen.lease_age, milliseconds{40});
   EXPECT_EQ(seen.successes, 1U);
   EXPECT_EQ(seen.failures, 0U);

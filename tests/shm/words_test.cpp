@@ -37,7 +37,7 @@ TEST(ControlWord, GivesBackEachFieldAtItsLimits) {
     for (const std::uint32_t record : {0U, 1U, kMaxRecord}) {
       for (const Bits generation : {Bits{0}, Bits{1}, kMaxGeneration}) {
         for (const Bits version : {Bits{0}, Bits{1}, kMaxVersion}) {
-          const Control word = Control::make(state, record, generation, version);
+          const Control word = Control::make({state}, record, generation, version);
           EXPECT_TRUE(word.valid());
           EXPECT_EQ(word.state(), state);
           EXPECT_EQ(word.record(), record);
@@ -53,19 +53,44 @@ TEST(ControlWord, GivesBackEachFieldAtItsLimits) {
   }
 }
 
-TEST(ControlWord, IsPlainlyClosedExactlyWhenItsTopByteIsZero) {
-  const Bits rest = Control::make(closed, kMaxRecord, kMaxGeneration, kMaxVersion).bits;
+TEST(ControlWord, IsPlainlyClosedExactlyWhenAllAboveTheLowestMarkIsZero) {
+  const Bits rest = Control::make({closed}, kMaxRecord, kMaxGeneration, kMaxVersion).bits;
   EXPECT_EQ(rest >> 56U, 0U);
   for (Bits top = 0; top < 256; ++top) {
-    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_closed()), top == 0) << top;
-    EXPECT_EQ((Control{top << 56U}.plainly_closed()), top == 0) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_closed()), top >> 1U == 0) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.closed_and_timed()), top >> 1U == 1) << top;
   }
 }
 
-TEST(ControlWord, OfTheFourthStateIsInvalid) {
+TEST(ControlWord, GivesBackEveryMark) {
+  for (const CircuitState state : {closed, open, half_open}) {
+    for (std::uint8_t mode = 0; mode < kModes; ++mode) {
+      for (unsigned flags = 0; flags < 8; ++flags) {
+        const Marks marks{state, static_cast<Mode>(mode), (flags & 1U) != 0, (flags & 2U) != 0, (flags & 4U) != 0};
+        const Control word = Control::make(marks, kMaxRecord, kMaxGeneration, kMaxVersion);
+        EXPECT_TRUE(word.valid());
+        EXPECT_EQ(word.state(), state);
+        EXPECT_EQ(word.mode(), marks.mode);
+        EXPECT_EQ(word.ramping(), marks.ramping);
+        EXPECT_EQ(word.judges_successes(), marks.judges_successes);
+        EXPECT_EQ(word.plainly_closed(),
+                  state == closed && marks.mode == Mode::automatic && !marks.ramping && !marks.times_calls);
+        EXPECT_EQ(word.counts_successes_of(kMaxGeneration),
+                  state == closed && marks.mode != Mode::disabled && !marks.judges_successes);
+        EXPECT_EQ(word.record(), kMaxRecord);
+        EXPECT_EQ(word.generation(), kMaxGeneration);
+        EXPECT_EQ(word.version(), kMaxVersion);
+      }
+    }
+  }
+}
+
+TEST(ControlWord, OfTheFourthStateOrAModeThatDoesNotExistIsInvalid) {
   EXPECT_FALSE((Control{~Bits{0}}.valid()));
   EXPECT_FALSE((Control{Bits{3} << 62U}.valid()));
   EXPECT_TRUE((Control{Bits{2} << 62U}.valid()));
+  for (Bits mode = 0; mode < 8; ++mode)
+    EXPECT_EQ((Control{mode << 59U}.valid()), mode < kModes) << mode;
 }
 
 TEST(ControlWord, OfZeroedMemoryIsClosedAndNamesNoRecord) {
@@ -79,55 +104,57 @@ TEST(ControlWord, HasRoomForEveryRecordOfTheLargestSegment) {
 }
 
 TEST(ControlWord, RaisesTheGenerationInATransitionAndTheVersionOtherwise) {
-  const Control word = Control::make(half_open, 7, 41, 5);
-  EXPECT_EQ(word.next(closed, true, 8), Control::make(closed, 8, 42, 0));
-  EXPECT_EQ(word.next(half_open, false, 8), Control::make(half_open, 8, 41, 6));
+  const Control word = Control::make({half_open}, 7, 41, 5);
+  EXPECT_EQ(word.next({closed}, true, 8), Control::make({closed}, 8, 42, 0));
+  EXPECT_EQ(word.next({half_open}, false, 8), Control::make({half_open}, 8, 41, 6));
 }
 
 TEST(ControlWord, CarriesAVersionThatOverflowsIntoTheGeneration) {
-  EXPECT_EQ(Control::make(half_open, 7, 41, kMaxVersion).next(half_open, false, 8), Control::make(half_open, 8, 42, 0));
-  EXPECT_EQ(Control::make(open, 7, kMaxGeneration, kMaxVersion).next(open, false, 8), Control::make(open, 8, 0, 0));
+  EXPECT_EQ(Control::make({half_open}, 7, 41, kMaxVersion).next({half_open}, false, 8),
+            Control::make({half_open}, 8, 42, 0));
+  EXPECT_EQ(Control::make({open}, 7, kMaxGeneration, kMaxVersion).next({open}, false, 8),
+            Control::make({open}, 8, 0, 0));
 }
 
 TEST(ControlWord, IsExhaustedInClosedOnlyBeforeItsVersionWouldCarry) {
-  EXPECT_FALSE(Control::make(closed, 1, 1, kMaxVersion - 1).version_exhausted());
-  EXPECT_TRUE(Control::make(closed, 1, 1, kMaxVersion).version_exhausted());
-  EXPECT_FALSE(Control::make(open, 1, 1, kMaxVersion).version_exhausted());
-  EXPECT_FALSE(Control::make(half_open, 1, 1, kMaxVersion).version_exhausted());
-  EXPECT_FALSE(Control::make(closed, 1, 1, kMaxVersion - 33).version_exhausted(32));
-  EXPECT_TRUE(Control::make(closed, 1, 1, kMaxVersion - 32).version_exhausted(32));
+  EXPECT_FALSE(Control::make({closed}, 1, 1, kMaxVersion - 1).version_exhausted());
+  EXPECT_TRUE(Control::make({closed}, 1, 1, kMaxVersion).version_exhausted());
+  EXPECT_FALSE(Control::make({open}, 1, 1, kMaxVersion).version_exhausted());
+  EXPECT_FALSE(Control::make({half_open}, 1, 1, kMaxVersion).version_exhausted());
+  EXPECT_FALSE(Control::make({closed}, 1, 1, kMaxVersion - 33).version_exhausted(32));
+  EXPECT_TRUE(Control::make({closed}, 1, 1, kMaxVersion - 32).version_exhausted(32));
 }
 
 TEST(ControlWord, NeverRepeatsAChangeIdUntilTheWholeCounterHasComeRound) {
   const Bits all = (TinyControl::kMaxVersion + 1) * (low_bits(TinyWidths::generation) + 1);
   std::set<Bits> seen;
-  TinyControl word = TinyControl::make(half_open, 1, 0, 0);
+  TinyControl word = TinyControl::make({half_open}, 1, 0, 0);
   for (Bits i = 0; i < all; ++i) {
     EXPECT_TRUE(seen.insert(word.change_id()).second) << i;
-    word = word.next(half_open, false, 1);
+    word = word.next({half_open}, false, 1);
   }
   EXPECT_EQ(word.change_id(), 0U) << "and then it begins again";
 }
 
 TEST(ControlWord, HasAChangeIdThatTransitionsAndOtherChangesMakeLargerUntilItWraps) {
-  Control word = Control::make(closed, 1, 0, 0);
+  Control word = Control::make({closed}, 1, 0, 0);
   for (int i = 0; i < 20'000; ++i) {
-    const Control next = word.next(half_open, i % 7 == 0, 1);
+    const Control next = word.next({half_open}, i % 7 == 0, 1);
     ASSERT_GT(next.change_id(), word.change_id());
     word = next;
   }
 }
 
 TEST(ControlWord, LeavesStateAndRecordOutOfTheChangeId) {
-  EXPECT_EQ(Control::make(open, 1, 5, 6).change_id(), Control::make(half_open, kMaxRecord, 5, 6).change_id());
-  EXPECT_NE(Control::make(open, 1, 5, 6).change_id(), Control::make(open, 1, 6, 5).change_id());
+  EXPECT_EQ(Control::make({open}, 1, 5, 6).change_id(), Control::make({half_open}, kMaxRecord, 5, 6).change_id());
+  EXPECT_NE(Control::make({open}, 1, 5, 6).change_id(), Control::make({open}, 1, 6, 5).change_id());
 }
 
 TEST(ControlWord, IsInTheClosedPeriodOfItsGenerationOnlyWhileClosed) {
-  EXPECT_TRUE(Control::make(closed, 1, 9, 3).in_closed_period(9));
-  EXPECT_FALSE(Control::make(closed, 1, 9, 3).in_closed_period(8));
-  EXPECT_FALSE(Control::make(open, 1, 9, 3).in_closed_period(9));
-  EXPECT_FALSE(Control::make(half_open, 1, 9, 3).in_closed_period(9));
+  EXPECT_TRUE(Control::make({closed}, 1, 9, 3).in_closed_period(9));
+  EXPECT_FALSE(Control::make({closed}, 1, 9, 3).in_closed_period(8));
+  EXPECT_FALSE(Control::make({open}, 1, 9, 3).in_closed_period(9));
+  EXPECT_FALSE(Control::make({half_open}, 1, 9, 3).in_closed_period(9));
 }
 
 TEST(Slot, GivesBackEachFieldAtItsLimits) {
@@ -136,7 +163,7 @@ TEST(Slot, GivesBackEachFieldAtItsLimits) {
       for (const bool failure : {false, true}) {
         for (const bool trip : {false, true}) {
           for (const Bits time : {Bits{0}, Bits{1}, Entry::kMaxTime}) {
-            const Entry entry = Entry::make(lap, generation, failure, trip, time);
+            const Entry entry = Entry::make(lap, generation, {.failure = failure, .trip = trip}, time);
             EXPECT_EQ(entry.lap(), lap);
             EXPECT_EQ(entry.generation(), generation);
             EXPECT_EQ(entry.failure(), failure);
@@ -151,7 +178,7 @@ TEST(Slot, GivesBackEachFieldAtItsLimits) {
 }
 
 TEST(Slot, KeepsTheLowBitsOfAGeneration) {
-  EXPECT_EQ(Entry::make(1, 0x123456, true, false, 9).generation(), 0x6U);
+  EXPECT_EQ(Entry::make(1, 0x123456, {.failure = true, .trip = false}, 9).generation(), 0x6U);
   EXPECT_EQ(Entry::generation_tag(0x123456), 0x6U);
 }
 
@@ -164,7 +191,7 @@ TEST(Slot, OfZeroedMemoryIsASuccessOfLapZero) {
 
 TEST(Slot, TouchedDiffersInItsTimeOnlyEvenWhereTheTimeWraps) {
   for (const Bits time : {Bits{0}, Bits{77}, Entry::kMaxTime}) {
-    const Entry entry = Entry::make(3, 2, true, true, time);
+    const Entry entry = Entry::make(3, 2, {.failure = true, .trip = true}, time);
     const Entry touched = entry.touched();
     EXPECT_NE(touched.bits, entry.bits);
     EXPECT_EQ(touched.lap(), entry.lap());

@@ -180,13 +180,14 @@ TYPED_TEST_P(StorageConformance, RefusesEveryBadNumberByName) {
   EXPECT_EQ(refusal([](auto& c) { c.name = "a b"; }),
             "invalid_config: name is 'a b'; it must be of [A-Za-z0-9_.:-] only");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.failures = 0; }),
-            "invalid_config: failure_threshold.failures is 0; it must be at least 1");
+            "invalid_config: failure_threshold.failures is 0; it must be at least 1 unless failure_rate, "
+            "consecutive_failures or slow_calls is set");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.window = 1; }),
             "invalid_config: failure_threshold.window is 1; it must be at least failure_threshold.failures (2)");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.within = Millis{0}; }),
             "invalid_config: failure_threshold.within is 0 ms; it must be from 1 ms to 2^40 ms");
   EXPECT_EQ(refusal([](auto& c) { c.cooldown.base = Millis{-1}; }),
-            "invalid_config: cooldown is -1 ms; it must be from 1 ms to 2^40 ms");
+            "invalid_config: cooldown.base is -1 ms; it must be from 1 ms to 2^40 ms");
   EXPECT_EQ(refusal([](auto& c) { c.success_threshold = 0; }),
             "invalid_config: success_threshold is 0; it must be at least 1");
   EXPECT_EQ(refusal([](auto& c) { c.probe_limit = 33; }), "invalid_config: probe_limit is 33; it must be from 1 to 32");

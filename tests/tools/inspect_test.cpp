@@ -68,8 +68,11 @@ class Inspect : public ::testing::Test {
  protected:
   Inspect() {
     at(seconds{70});
-    Storage gamma = open(
-        {.name = "gamma", .cooldown = {seconds{1}}, .success_threshold = 2, .probe_limit = 2, .probe_timeout = hours{1}});
+    Storage gamma = open({.name = "gamma",
+                          .cooldown = {seconds{1}},
+                          .success_threshold = 2,
+                          .probe_limit = 2,
+                          .probe_timeout = hours{1}});
     record(gamma, "xxxxx");
     Storage beta = open({.name = "beta:2",
                          .failure_threshold = {.failures = 3, .window = 5, .within = hours{1}},

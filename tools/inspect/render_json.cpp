@@ -40,11 +40,45 @@ using Json = nlohmann::ordered_json;
   return {{"failures", s.failures},
           {"window", s.window},
           {"within_ns", ns(Millis{s.within_ms})},
+          {"failure_rate_percent", s.rate_percent},
+          {"failure_rate_minimum_calls", s.rate_minimum_calls},
+          {"consecutive_failures", s.consecutive_failures},
+          {"slow_percent", s.slow_percent},
+          {"slow_minimum_calls", s.slow_minimum_calls},
+          {"slower_than_ns", ns(Millis{s.slower_than_ms})},
+          {"reopen_on_slow_probe", s.reopen_on_slow_probe},
           {"cooldown_ns", ns(Millis{s.cooldown_ms})},
+          {"cooldown_multiplier", s.cooldown_multiplier},
+          {"cooldown_maximum_ns", ns(Millis{s.cooldown_maximum_ms})},
+          {"cooldown_jitter_percent", s.cooldown_jitter},
+          {"forget_after_ns", ns(Millis{s.forget_after_ms})},
           {"success_threshold", s.success_threshold},
           {"probe_limit", s.probe_limit},
           {"probe_timeout_ns", ns(Millis{s.probe_timeout_ms})},
+          {"reclaim_dead_probes", s.reclaim_dead_probes},
+          {"ramp_ns", ns(Millis{s.ramp_ms})},
+          {"ramp_start_percent", s.ramp_start_percent},
           {"revision", s.revision}};
+}
+
+[[nodiscard]] Json json_of(const Counters& c) {
+  Json transitions = Json::object();
+  for (std::size_t i = 1; i < kTransitionReasons; ++i)
+    transitions[std::string{to_string(static_cast<TransitionReason>(i))}] = c.transitions[i];
+  return {{"completed", c.completed},
+          {"successes", c.successes},
+          {"failures", c.failures},
+          {"ignored", c.ignored},
+          {"stale", c.stale},
+          {"rejected", c.rejected},
+          {"ramp_rejected", c.ramp_rejected},
+          {"abandoned", c.abandoned},
+          {"probes", c.probes},
+          {"probe_verdicts", c.probe_verdicts},
+          {"transitions", std::move(transitions)},
+          {"in_closed_ns", ns(c.in_closed)},
+          {"in_open_ns", ns(c.in_open)},
+          {"in_half_open_ns", ns(c.in_half_open)}};
 }
 
 [[nodiscard]] Json json_of(const std::vector<ProbeInfo>& probes) {
@@ -61,7 +95,7 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const std::vector<WindowMark>& window) {
   Json out = Json::array();
   for (const WindowMark& mark : window)
-    out.push_back({{"failure", mark.failure}, {"age_ns", ns(mark.age)}});
+    out.push_back({{"failure", mark.failure}, {"slow", mark.slow}, {"age_ns", ns(mark.age)}});
   return out;
 }
 
@@ -69,13 +103,20 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const BreakerInfo& b) {
   Json out{{"name", escaped(b.name)}, {"place", b.place}, {"error", json_of(b.error)}};
   const Json fields{{"state", std::string{to_string(b.state)}},
+                    {"mode", std::string{to_string(b.mode)}},
+                    {"mode_left_ns", b.mode_left ? Json(ns(*b.mode_left)) : Json(nullptr)},
+                    {"mode_who", escaped(b.mode_who)},
+                    {"mode_why", escaped(b.mode_why)},
+                    {"ramping", b.ramping},
                     {"generation", b.generation},
                     {"state_age_ns", ns_or_null(b.state_age)},
                     {"opened_age_ns", ns_or_null(b.opened_age)},
                     {"lease_age_ns", ns_or_null(b.lease_age)},
                     {"successes", b.successes},
                     {"failures", b.failures},
+                    {"slow", b.slow},
                     {"rejected", b.rejected},
+                    {"counters", json_of(b.counters)},
                     {"cooldown_left_ns", ns(b.cooldown_left)},
                     {"probes", json_of(b.probes)},
                     {"settings", json_of(b.settings)},

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -16,16 +17,14 @@ namespace {
 
 /// How long the state has lasted, as far as it is known.
 [[nodiscard]] std::string since(const BreakerInfo& b) {
-  if (b.state_age) return duration_text(*b.state_age);
-  if (b.lease_age) return ">=" + duration_text(*b.lease_age);
-  return "-";
+  return b.state_age ? duration_text(*b.state_age) : "-";
 }
 
 [[nodiscard]] Row list_row(const BreakerInfo& b) {
   if (b.error) return {escaped(b.name), std::string{to_string(b.error.code)}, "-", "-", "-", "-", "-", "-"};
   const bool open = b.state == CircuitState::open;
   return {escaped(b.name),
-          std::string{to_string(b.state)},
+          std::string{to_string(b.state)} + (b.mode == Mode::automatic ? "" : fmt::format(" ({})", to_string(b.mode))),
           since(b),
           b.state == CircuitState::half_open ? "-" : fmt::format("{}/{}", b.failures, b.settings.window),
           fmt::format("{}", b.successes),
@@ -38,15 +37,24 @@ namespace {
   const std::string state{to_string(b.state)};
   switch (b.state) {
     case CircuitState::open:
-      return fmt::format("{} for {}; cooldown {}, {} left", state, since(b),
-                         duration_text(Millis{b.settings.cooldown_ms}), duration_text(b.cooldown_left));
+      return fmt::format("{} for {}; {} of the cooldown left", state, since(b), duration_text(b.cooldown_left));
     case CircuitState::half_open:
-      return fmt::format("{} for at least {}, the age of the newest lease", state,
+      return fmt::format("{} for {}; newest lease {} old", state, since(b),
                          duration_text(b.lease_age.value_or(Micros{0})));
     case CircuitState::closed: break;
   }
-  return b.opened_age ? fmt::format("{}; last opened or forced {} ago", state, duration_text(*b.opened_age))
-                      : state + "; never opened or forced";
+  const std::string closed = fmt::format("{} for {}{}", state, since(b), b.ramping ? ", ramping up" : "");
+  return b.opened_age ? fmt::format("{}; last opened or forced {} ago", closed, duration_text(*b.opened_age))
+                      : closed + "; never opened or forced";
+}
+
+[[nodiscard]] std::string mode_text(const BreakerInfo& b) {
+  std::string out{to_string(b.mode)};
+  if (b.mode == Mode::automatic) return out;
+  out += b.mode_left ? fmt::format(", {} left", duration_text(*b.mode_left)) : ", until it is set to another";
+  if (!b.mode_who.empty()) out += "; by " + escaped(b.mode_who);
+  if (!b.mode_why.empty()) out += "; " + escaped(b.mode_why);
+  return out;
 }
 
 [[nodiscard]] std::string counts_text(const BreakerInfo& b) {
@@ -66,7 +74,7 @@ namespace {
   const std::size_t shown = std::min(kMarks, b.window.size());
   std::string out;
   for (std::size_t i = b.window.size() - shown; i < b.window.size(); ++i)
-    out += b.window[i].failure ? 'x' : '.';
+    out += b.window[i].failure ? 'x' : b.window[i].slow ? 's' : '.';
   if (shown < b.window.size()) out = fmt::format("...{} (and {} before)", out, b.window.size() - shown);
   return out;
 }
@@ -92,14 +100,34 @@ namespace {
   return out;
 }
 
-[[nodiscard]] std::string settings_text(const Settings& s) {
-  return fmt::format("failures {}, window {}, within {}ms, cooldown {}ms,", s.failures, s.window, s.within_ms,
-                     s.cooldown_ms);
+/// What opens it, how long it stays open, how it comes back: a line each, and only what is set.
+[[nodiscard]] std::vector<std::string> settings_lines(const Settings& s) {
+  std::string opens = s.failures != 0 ? fmt::format("failures {}, ", s.failures) : "";
+  opens += fmt::format("window {}, within {}ms", s.window, s.within_ms);
+  if (s.rate_percent != 0)
+    opens += fmt::format(", failure rate {}% of {} or more", s.rate_percent, s.rate_minimum_calls);
+  if (s.consecutive_failures != 0) opens += fmt::format(", {} in a row", s.consecutive_failures);
+  if (s.slow_percent != 0) {
+    opens += fmt::format(", slower than {}ms {}% of {} or more{}", s.slower_than_ms, s.slow_percent,
+                         s.slow_minimum_calls, s.reopen_on_slow_probe ? ", slow probes reopen" : "");
+  }
+  std::string stays = fmt::format("cooldown {}ms", s.cooldown_ms);
+  if (s.cooldown_multiplier > 1) {
+    stays += fmt::format(", times {} up to {}ms, forgotten after {}ms", s.cooldown_multiplier, s.cooldown_maximum_ms,
+                         s.forget_after_ms);
+  }
+  if (s.cooldown_jitter != 0) stays += fmt::format(", jitter {}%", s.cooldown_jitter);
+  std::string returns = fmt::format("success threshold {}, probe limit {}, probe timeout {}ms", s.success_threshold,
+                                    s.probe_limit, s.probe_timeout_ms);
+  if (s.reclaim_dead_probes) returns += ", probes of the dead reclaimed";
+  if (s.ramp_ms != 0) returns += fmt::format(", ramp {}ms from {}%", s.ramp_ms, s.ramp_start_percent);
+  return {opens, stays, returns, fmt::format("revision {}", s.revision)};
 }
 
-[[nodiscard]] std::string more_settings_text(const Settings& s) {
-  return fmt::format("success threshold {}, probe limit {}, probe timeout {}ms, revision {}", s.success_threshold,
-                     s.probe_limit, s.probe_timeout_ms, s.revision);
+[[nodiscard]] std::string lifetime_text(const Counters& c) {
+  return fmt::format("{} completed: {} ok, {} failed, {} ignored, {} stale; {} rejected, {} in ramps, {} abandoned",
+                     c.completed, c.successes, c.failures, c.ignored, c.stale, c.rejected, c.ramp_rejected,
+                     c.abandoned);
 }
 
 [[nodiscard]] std::string process_text(const ProcessInfo& process) {
@@ -126,14 +154,19 @@ std::string show_text(const SegmentReader& segment, const BreakerInfo& b) {
     return aligned(rows, 2);
   }
   rows.push_back({"state", state_text(b)});
+  rows.push_back({"mode", mode_text(b)});
   rows.push_back({"counts", counts_text(b)});
   rows.push_back({"window", window_text(b)});
-  rows.push_back({"", "oldest first; x failure, . success"});
+  rows.push_back({"", "oldest first; x failure, s slow, . success"});
   rows.push_back({"ages", window_ages_text(b)});
   rows.push_back({"rejected", fmt::format("{} in this outage", b.rejected)});
   rows.push_back({"probes", probes_text(b)});
-  rows.push_back({"settings", settings_text(b.settings)});
-  rows.push_back({"", more_settings_text(b.settings)});
+  std::string_view label = "settings";
+  for (std::string& line : settings_lines(b.settings)) {
+    rows.push_back({std::string{label}, std::move(line)});
+    label = "";
+  }
+  rows.push_back({"lifetime", lifetime_text(b.counters)});
   rows.push_back({"memory", fmt::format("{} bytes, {} ring slots", b.memory_bytes, b.ring_capacity)});
   rows.push_back({"generation", fmt::format("{}", b.generation)});
   return aligned(rows, 2);
