@@ -106,15 +106,15 @@ class AppendOutcome {
     // relaxed: the acquire load of the predecessor comes before it (sync: ring), so with an entry of a later period in
     // sight this is not the word of the earlier one
     const Control word = core_.control_relaxed();
-    if (word.retiring()) {  // not from under an outcome
-      core_.take_back(word);
-      return Next::look_again;
-    }
     if constexpr (kJudged) {
       if (word == judgement_.word) return Next::go_on;
       return begin_count() == Next::done ? Next::done : Next::look_again;
     } else {
       if (word.counts_successes_of(call_.period)) return Next::go_on;
+      if (word.retiring()) {  // not from under an outcome
+        core_.take_back(word);
+        return Next::look_again;
+      }
       return word.in_closed_period(call_.period) ? Next::needs_judgement : end(RecordStatus::stale);
     }
   }
