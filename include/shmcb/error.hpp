@@ -39,6 +39,8 @@ enum class Errc : std::uint8_t {
   system = 23,             ///< a system call failed; the message names it
   segment_exists = 24,     ///< asked to create one whose name is taken
   breaker_not_found = 25,  ///< no breaker of that name in the segment
+  group_full = 26,         ///< a BreakerGroup has as many breakers as it may, and none of them is idle
+  wrong_group = 27,        ///< the name is a breaker's of another group, of a group, or of none
 };
 
 /// The code's name, e.g. "registry_full".
@@ -70,6 +72,8 @@ enum class Errc : std::uint8_t {
     case Errc::system: return "system";
     case Errc::segment_exists: return "segment_exists";
     case Errc::breaker_not_found: return "breaker_not_found";
+    case Errc::group_full: return "group_full";
+    case Errc::wrong_group: return "wrong_group";
   }
   return "unknown";
 }

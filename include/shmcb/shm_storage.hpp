@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,21 +17,22 @@
 
 namespace shmcb {
 
+template <Clock C, Random R>
+class BreakerGroup;
+
 /// A breaker in shared memory. Copies act on the same breaker; safe from any thread, after fork in parent and child.
-template <Clock C = SystemClock, Random R = SystemRandom>
+/// `Cell`: how its words are found; another one for the breakers of groups (see breaker_group.hpp).
+template <Clock C = SystemClock, Random R = SystemRandom, class Cell = core::BreakerCell<core::StdEnv>>
 class ShmStorage {
  public:
   /// Finds the breaker by its name or registers it. If it exists with other numbers: of two `config_revision`s the
   /// higher one wins, of equal ones `on_mismatch` decides. Errors: invalid_config, config_mismatch, registry_full,
   /// ring_full, corrupt, ...
   [[nodiscard]] static Result<ShmStorage> open(const Segment& segment, const BreakerConfig& config,
-                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {},
-                                               R random = {}) {
-    if (Error error = check(config, core::kMaxNameBytes)) return error;
-    if (config.failure_threshold.window > core::kMaxWindow) {
-      return detail::bad_field("failure_threshold.window", std::to_string(config.failure_threshold.window),
-                               "at most " + std::to_string(core::kMaxWindow) + " in shared memory");
-    }
+                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}, R random = {})
+    requires std::same_as<Cell, core::BreakerCell<core::StdEnv>>
+  {
+    if (Error error = check_for_shared_memory(config)) return error;
     ShmStorage storage(segment, config.name, std::move(clock), std::move(random));
     core::Registry<core::StdEnv> registry(segment.view(), segment.presence());
     bool created = false;
@@ -45,8 +47,9 @@ class ShmStorage {
 
   /// The same on what `Segment::open` answered: its error where there is no segment.
   [[nodiscard]] static Result<ShmStorage> open(const Result<Segment>& segment, const BreakerConfig& config,
-                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {},
-                                               R random = {}) {
+                                               OnMismatch on_mismatch = OnMismatch::refuse, C clock = {}, R random = {})
+    requires std::same_as<Cell, core::BreakerCell<core::StdEnv>>
+  {
     if (!segment) return segment.error();
     return open(*segment, config, on_mismatch, std::move(clock), std::move(random));
   }
@@ -130,6 +133,15 @@ class ShmStorage {
   [[nodiscard]] const Segment& segment() const noexcept { return segment_; }
 
  private:
+  friend class BreakerGroup<C, R>;
+
+  [[nodiscard]] static Error check_for_shared_memory(const BreakerConfig& config) {
+    if (Error error = check(config, core::kMaxNameBytes)) return error;
+    if (config.failure_threshold.window <= core::kMaxWindow) return {};
+    return detail::bad_field("failure_threshold.window", std::to_string(config.failure_threshold.window),
+                             "at most " + std::to_string(core::kMaxWindow) + " in shared memory");
+  }
+
   ShmStorage(const Segment& segment, const std::string& name, C clock, R random)
       : clock_(std::move(clock)),
         random_(std::move(random)),
@@ -168,6 +180,8 @@ class ShmStorage {
       message += "failure_threshold.window is " + std::to_string(config.failure_threshold.window) + " and needs " +
                  std::to_string(core::ring_capacity(config.failure_threshold.window)) +
                  " ring slots; too few of the segment's " + std::to_string(segment.geometry().ring_slots) + " are left";
+    } else if (code == Errc::wrong_group) {
+      message += "the name is that of a breaker of another group (or of a group, or of none)";
     } else if (code == Errc::corrupt) {
       message += "the segment holds what no process of ours writes; remove it and restart those that use it";
     } else {
@@ -259,7 +273,7 @@ class ShmStorage {
 
   static constexpr std::int64_t kLatestUs = static_cast<std::int64_t>(core::kMaxTick) * 1'000;
 
-  core::BreakerCell<core::StdEnv> cell_;
+  Cell cell_;
   [[no_unique_address]] C clock_;
   [[no_unique_address]] R random_;
   Instant epoch_;

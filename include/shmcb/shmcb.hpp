@@ -7,6 +7,7 @@
 #error "shmcb/shmcb.hpp needs exceptions; without them include shmcb/shm_storage.hpp and shmcb/permit.hpp"
 #endif
 
+#include "shmcb/breaker_group.hpp"
 #include "shmcb/circuit_breaker.hpp"
 #include "shmcb/classify.hpp"
 #include "shmcb/config.hpp"

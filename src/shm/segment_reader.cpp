@@ -43,6 +43,7 @@ using shm::SegmentImage;
 // How patiently a breaker that keeps changing is read again: a reading takes microseconds, and one in which nothing
 // moved is enough.
 constexpr int kReadings = 64;  // arbitrary
+constexpr int kScans = 8;      // arbitrary: of the index, which fits together unless places are being recycled
 constexpr std::uint64_t kReadAgainBytes = std::uint64_t{1}
                                           << 30U;  // of all breakers in one call: a fraction of a second
 
@@ -107,7 +108,7 @@ template <class Read>
 /// The record that a place's control word names, where there can be one.
 [[nodiscard]] std::uint32_t record_of(const View& view, const Cells& cells) noexcept {
   const Control word{get(cells.control)};
-  return word.valid() && view.record(word.record()) != nullptr ? word.record() : core::kNoRecord;
+  return (word.valid() || word.retiring()) && view.record(word.record()) != nullptr ? word.record() : core::kNoRecord;
 }
 
 [[nodiscard]] Error read_records_of(SegmentImage& image, const std::vector<std::uint32_t>& places) {
@@ -135,24 +136,71 @@ struct Index {
   std::uint32_t bad_entries = 0;
 };
 
-/// One pass over the index instead of Registry::published for each place, which looks a place's chain up: a hostile
-/// index without an empty slot would make that quadratic. A name is published by its entry in the index, so both say
-/// the same.
-[[nodiscard]] Index scan_index(const View& view) {
-  Index index;
+[[nodiscard]] Control control_of(const Cells& cells) noexcept {
+  return {get(cells.control)};
+}
+
+/// Whether a link of the bucket may lead there. (One that does not belong there has been recycled since the link was
+/// read, or no correct process wrote it.)
+[[nodiscard]] bool belongs(const View& view, std::uint32_t place, std::uint64_t bucket) noexcept {
+  return (get(view.breaker(place)->name_hash) & (view.geometry().index_slots - 1)) == bucket;
+}
+
+/// One pass over all buckets, link by link: the places that are read in one round are those that the round before
+/// found. Every place is named once, so that a circle ends.
+[[nodiscard]] Error scan_once(SegmentImage& image, Index& index) {
+  struct Link {
+    std::uint64_t bucket;
+    core::LinkWord word;
+  };
+  const View& view = image.view();
+  if (Error error = image.read_index()) return error;
+  index = {};
   index.named.resize(view.geometry().breakers);
-  for (std::uint64_t n = 0; n < view.geometry().index_slots; ++n) {
-    const core::IndexWord entry{get(view.index_slot(n))};
-    if (entry.empty()) continue;
-    if (entry.breaker() >= index.named.size() || index.named[entry.breaker()]) {
-      ++index.bad_entries;
-      continue;
+  std::vector<Link> links;
+  for (std::uint64_t n = 0; n < view.geometry().index_slots; ++n)
+    links.push_back({n, {get(view.index_slot(n))}});
+  while (true) {
+    std::vector<std::uint32_t> round;
+    std::vector<Link> followed;
+    for (const Link& link : links) {
+      if (link.word.end()) continue;
+      if (link.word.place() >= index.named.size() || index.named[link.word.place()]) {
+        ++index.bad_entries;
+        continue;
+      }
+      index.named[link.word.place()] = true;
+      round.push_back(link.word.place());
+      followed.push_back(link);
     }
-    index.named[entry.breaker()] = true;
-    index.places.push_back(entry.breaker());
+    if (round.empty()) break;
+    if (Error error = read_places(image, round)) return error;
+    links.clear();
+    for (const Link& link : followed) {
+      const Cells& cells = *view.breaker(link.word.place());
+      if (!belongs(view, link.word.place(), link.bucket)) {
+        ++index.bad_entries;
+        index.named[link.word.place()] = false;
+        continue;
+      }
+      const core::LinkWord next{get(cells.next)};
+      links.push_back({link.bucket, next});
+      index.named[link.word.place()] = !next.unlinked() && !control_of(cells).gone();
+    }
   }
-  std::sort(index.places.begin(), index.places.end());
-  return index;
+  for (std::uint32_t place = 0; place < index.named.size(); ++place) {
+    if (index.named[place]) index.places.push_back(place);
+  }
+  return {};
+}
+
+/// The index. What does not fit together because places were recycled meanwhile does so when it is read again.
+[[nodiscard]] Error scan_index(SegmentImage& image, Index& index) {
+  for (int scan = 0; scan < kScans; ++scan) {
+    if (Error error = scan_once(image, index)) return error;
+    if (index.bad_entries == 0) break;
+  }
+  return {};
 }
 
 /// Places whose rings overlap, which those of correct processes never do. (They are not decoded: every breaker could
@@ -245,7 +293,7 @@ class Decoder {
     info = {};
     identify(place, cells, info);
     std::array<char, core::kMaxNameBytes> buffer{};
-    if (Registry::name_of(cells, buffer.data()).empty()) return corrupt(info, "its name is not one");
+    if (core::name_of<Env>(cells, buffer.data()).empty()) return corrupt(info, "its name is not one");
     core::BreakerCell<Env> cell;
     if (Registry(*view_, presence_).handle(place, cell) != Errc::ok)
       return corrupt(info, "its ring lies outside the arena");
@@ -394,8 +442,9 @@ class BreakersReading {
   /// All of a segment's, in a few large reads; those that changed meanwhile once more, one by one.
   [[nodiscard]] Error all(std::vector<BreakerInfo>& infos) {
     if (Error error = image_.read_participants()) return error;
-    if (Error error = image_.read_index()) return error;
-    const std::vector<std::uint32_t> places = scan_index(image_.view()).places;
+    Index index;
+    if (Error error = scan_index(image_, index)) return error;
+    const std::vector<std::uint32_t>& places = index.places;
     if (Error error = read_places(image_, places)) return error;
     const std::vector<bool> bad = overlapping(image_.view(), places);
     if (Error error = read_records_of(image_, places)) return error;
@@ -420,24 +469,23 @@ class BreakersReading {
     for (const std::size_t i : again) {
       if (Error error = one(places[i], infos[i])) return error;
     }
+    std::erase_if(infos,
+                  [this](const BreakerInfo& info) { return control_of(*image_.view().breaker(info.place)).gone(); });
     return {};
   }
 
   /// The place that the name is registered at, into `place`.
   [[nodiscard]] Error find(std::string_view name, std::uint32_t& place) {
     if (Error error = image_.read_participants()) return error;
-    if (Error error = image_.read_index()) return error;
-    const std::uint64_t hash = core::HashName{}(name);
-    for (std::uint64_t n = 0; n < image_.geometry().index_slots; ++n) {
-      const core::IndexWord entry{get(image_.view().index_slot(hash + n))};
-      if (entry.empty()) break;
-      if (!entry.same_tag(hash) || entry.breaker() >= image_.geometry().breakers) continue;
-      if (Error error = image_.read_breakers(entry.breaker(), 1)) return error;
-      std::array<char, core::kMaxNameBytes> buffer{};
-      if (Registry::name_of(*image_.view().breaker(entry.breaker()), buffer.data()) != name) continue;
-      place = entry.breaker();
-      return {};
+    Found found = Found::changed;
+    for (int scan = 0; scan < kScans && found == Found::changed; ++scan) {
+      if (Error error = look_through_bucket(name, place, found)) return error;
     }
+    if (found == Found::yes) return {};
+    return not_found(name);
+  }
+
+  [[nodiscard]] static Error not_found(std::string_view name) {
     return {Errc::breaker_not_found, "breaker " + detail::quoted(name) + " does not exist"};
   }
 
@@ -470,6 +518,29 @@ class BreakersReading {
   }
 
  private:
+  enum class Found : std::uint8_t { yes, no, changed };
+
+  [[nodiscard]] Error look_through_bucket(std::string_view name, std::uint32_t& place, Found& found) {
+    if (Error error = image_.read_index()) return error;
+    const std::uint64_t bucket = core::HashName{}(name) & (image_.geometry().index_slots - 1);
+    found = Found::no;
+    core::LinkWord at{get(image_.view().index_slot(bucket))};
+    for (std::uint32_t hops = 0; !at.end() && hops < image_.geometry().breakers; ++hops) {
+      place = at.place();
+      found = Found::changed;
+      if (place >= image_.geometry().breakers) break;
+      if (Error error = image_.read_breakers(place, 1)) return error;
+      if (!belongs(image_.view(), place, bucket)) break;
+      const Cells& cells = *image_.view().breaker(place);
+      std::array<char, core::kMaxNameBytes> buffer{};
+      at = {get(cells.next)};
+      found = Found::yes;
+      if (!at.unlinked() && !control_of(cells).gone() && core::name_of<Env>(cells, buffer.data()) == name) break;
+      found = Found::no;
+    }
+    return {};
+  }
+
   [[nodiscard]] Error read_rings(const std::vector<std::uint32_t>& places, const std::vector<bool>& bad) {
     std::vector<Run> runs;
     runs.reserve(places.size());
@@ -536,7 +607,8 @@ class Census {
   [[nodiscard]] Error take(SegmentInfo& info) {
     if (Error error = image_.read_words()) return error;
     if (Error error = image_.read_participants()) return error;
-    if (Error error = image_.read_index()) return error;
+    Index index;
+    if (Error error = scan_index(image_, index)) return error;
     const core::Geometry& g = image_.geometry();
     const std::uint64_t units = core::ArenaWord{get(image_.view().words().arena)}.units();
     info.ring_slots_used = std::min(units * core::kMinRing, g.ring_slots);
@@ -547,7 +619,6 @@ class Census {
         info.processes.push_back(*process);
       }
     }
-    const Index index = scan_index(image_.view());
     info.breakers = static_cast<std::uint32_t>(index.places.size());
     info.bad_index_entries = index.bad_entries;
     if (Error error = count_places(index, info)) return error;
@@ -680,6 +751,8 @@ Result<BreakerInfo> SegmentReader::breaker(std::string_view name, Instant now) c
     BreakersReading reading(state_->fd.get(), state_->geometry, Instant{Micros{state_->header.epoch_us}}, now, true);
     if (Error error = reading.find(name, place)) return state_->refuse(error);
     if (Error error = reading.one(place, info)) return state_->refuse(error);
+    // Recycled, or on the way there, since it was found.
+    if (!info.error && info.name != name) return state_->refuse(BreakersReading::not_found(name));
     return info;
   });
 }

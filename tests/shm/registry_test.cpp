@@ -34,7 +34,7 @@ namespace {
 
 using core::ArenaWord;
 using core::BreakerCell;
-using core::IndexWord;
+using core::LinkWord;
 using core::OwnerWord;
 using core::Registry;
 using core::RingWord;
@@ -184,7 +184,7 @@ TEST(RegistryOfNames, KeepsNamesOfEveryLengthUpTo128Bytes) {
     const auto found = names.add(std::string(length, 'n'));
     EXPECT_EQ(found, (Names<>::Added{.index = static_cast<std::uint32_t>(length - 1)}));
     std::array<char, core::kMaxNameBytes> buffer{};
-    EXPECT_EQ(Registry<StdEnv>::name_of(*made->view().breaker(found.index), buffer.data()), std::string(length, 'n'));
+    EXPECT_EQ(core::name_of<StdEnv>(*made->view().breaker(found.index), buffer.data()), std::string(length, 'n'));
   }
 }
 
@@ -224,7 +224,7 @@ TEST(RegistryOfNames, RefusesWindowsThatNoRingHolds) {
   for (std::uint32_t i = 0; i < segment.geometry().breakers; ++i) {
     const auto& cells = *view.breaker(i);
     for (const auto* word :
-         {&cells.control, &cells.owner, &cells.ring, &cells.name_bytes, &cells.name_hash, &cells.hint})
+         {&cells.control, &cells.owner, &cells.ring, &cells.name_bytes, &cells.name_hash, &cells.next, &cells.hint})
       add(*word);
     for (const auto& word : cells.name)
       add(word);
@@ -445,7 +445,7 @@ class DeadTaker : public ::testing::Test {
   }
   void publish(std::string_view name) {
     const std::uint64_t hash = core::HashName{}(name);
-    set(made->view().index_slot(hash), IndexWord::make(hash, 0).bits);
+    set(made->view().index_slot(hash), LinkWord{}.to_place(0).bits);
   }
   /// Every record is somebody's who can use it: free, kept by us, or a breaker's.
   void expect_no_lost_record() {
@@ -694,7 +694,7 @@ TEST(CorruptRegistry, GivesErrorsAndNeverLoops) {
     check();
     StdEnv::store(word, good, StdEnv::relaxed);
   };
-  with(slot, IndexWord::make(hash, 77).bits,
+  with(slot, LinkWord{}.to_place(77).bits,
        [&] { EXPECT_EQ(names.find("a"), Errc::corrupt) << "a place that does not exist"; });
   with(cells.ring, 0, [&] { EXPECT_EQ(names.find("a"), Errc::corrupt) << "no ring"; });
   with(cells.ring, ~std::uint64_t{0}, [&] { EXPECT_EQ(names.find("a"), Errc::corrupt) << "a ring outside"; });
@@ -706,9 +706,10 @@ TEST(CorruptRegistry, GivesErrorsAndNeverLoops) {
   with(made->view().words().arena, ArenaWord::make(core::kMaxBreakers, 1).bits,
        [&] { EXPECT_EQ(names.add("b").error, Errc::corrupt); });
   EXPECT_EQ(to_string(names.use("a")), "ok");
-  // No empty slot anywhere.
+  // A bucket without an end.
   for (std::uint32_t i = 0; i < made->geometry().index_slots; ++i)
-    StdEnv::store(made->view().index_slot(i), IndexWord::make(0, 1).bits, StdEnv::relaxed);
+    StdEnv::store(made->view().index_slot(i), LinkWord{}.to_place(0).bits, StdEnv::relaxed);
+  StdEnv::store(cells.next, LinkWord{}.to_place(0).bits, StdEnv::relaxed);
   EXPECT_EQ(names.find("b"), Errc::corrupt);
   EXPECT_EQ(names.add("b").error, Errc::corrupt);
 }

@@ -261,18 +261,59 @@ TEST(RejectedWord, ComparesInTheWidthOfTheGenerationsThatTheControlWordHas) {
   EXPECT_FALSE(Tiny::make(7, 1).later_than(0));
 }
 
-TEST(IndexWord, GivesBackTheBreakerAndTheUpperBitsOfTheHash) {
-  for (const std::uint32_t breaker : {0U, 1U, kMaxBreakers - 1}) {
-    for (const std::uint64_t hash : {std::uint64_t{0}, std::uint64_t{0x0123'4567'89AB'CDEF}, ~std::uint64_t{0}}) {
-      const IndexWord word = IndexWord::make(hash, breaker);
-      EXPECT_FALSE(word.empty());
-      EXPECT_EQ(word.breaker(), breaker);
-      EXPECT_TRUE(word.same_tag(hash));
-      EXPECT_TRUE(word.same_tag(hash ^ 0xFFFFFF)) << "the low bits chose the slot";
-      EXPECT_FALSE(word.same_tag(hash ^ (std::uint64_t{1} << 24U)));
-      EXPECT_FALSE(word.same_tag(hash ^ (std::uint64_t{1} << 63U)));
+TEST(LinkWord, LeadsToEveryPlaceAndNeverHasAValueTwice) {
+  LinkWord link;
+  EXPECT_TRUE(link.end());
+  EXPECT_FALSE(link.unlinked());
+  std::set<Bits> seen{link.bits};
+  const auto next = [&](LinkWord value) {
+    EXPECT_TRUE(seen.insert(value.bits).second);
+    link = value;
+  };
+  for (const std::uint32_t place : {0U, 1U, kMaxBreakers - 1}) {
+    next(link.to_place(place));
+    EXPECT_FALSE(link.end());
+    EXPECT_EQ(link.place(), place);
+    EXPECT_FALSE(link.unlinked());
+    next(link.unlink());
+    EXPECT_TRUE(link.unlinked());
+    EXPECT_EQ(link.place(), place) << "who stands there finds its way on";
+    next(link.to_where(LinkWord{}));
+    EXPECT_TRUE(link.end());
+    EXPECT_FALSE(link.unlinked()) << "linked anew";
+  }
+}
+
+TEST(GroupRules, GiveBackWhatWasPutIn) {
+  for (const std::uint32_t limit : {1U, 100U, kMaxBreakers}) {
+    for (const std::int64_t idle : {std::int64_t{1}, std::int64_t{60'000}, kMaxDurationMs}) {
+      const GroupRules rules = GroupRules::make(limit, idle);
+      EXPECT_EQ(rules.limit(), limit);
+      EXPECT_EQ(rules.idle_after_ms(), idle);
+      EXPECT_NE(rules.bits, 0U) << "zero: not written yet";
     }
   }
+}
+
+TEST(ControlWord, OfABreakerThatLeavesItsPlaceIsNoCircuitsAndGoesOn) {
+  const Control closed = Control::make({.state = CircuitState::closed}, 7, 41, 3);
+  const Control retiring = closed.retired();
+  EXPECT_TRUE(retiring.retiring());
+  EXPECT_FALSE(retiring.gone());
+  EXPECT_FALSE(retiring.plainly_closed());
+  EXPECT_FALSE(retiring.in_closed_period(41));
+  EXPECT_EQ(retiring.record(), 7U) << "nobody may take the record";
+  const Control back = retiring.taken_back();
+  EXPECT_TRUE(back.plainly_closed());
+  EXPECT_EQ(back.generation(), 41U) << "attempts in flight count";
+  EXPECT_EQ(back.version(), 5U) << "never the same word twice";
+  const Control gone = retiring.left();
+  EXPECT_TRUE(gone.gone());
+  EXPECT_FALSE(gone.retiring());
+  EXPECT_FALSE(gone.plainly_closed());
+  EXPECT_EQ(gone.record(), 0U);
+  EXPECT_EQ(gone.generation(), 42U);
+  EXPECT_FALSE(Control{}.gone()) << "a place that was never used";
 }
 
 }  // namespace

@@ -111,6 +111,10 @@ class AppendOutcome {
       return begin_count() == Next::done ? Next::done : Next::look_again;
     } else {
       if (word.counts_successes_of(call_.period)) return Next::go_on;
+      if (word.retiring()) {  // not from under an outcome
+        core_.take_back(word);
+        return Next::look_again;
+      }
       return word.in_closed_period(call_.period) ? Next::needs_judgement : end(RecordStatus::stale);
     }
   }

@@ -48,6 +48,8 @@ class BreakerCell {
   explicit BreakerCell(const CellCore<Env>& core) noexcept : core_(core) {}
 
   [[nodiscard]] std::uint32_t index() const noexcept { return core_.index(); }
+  [[nodiscard]] CellCore<Env>& core() noexcept { return core_; }
+  [[nodiscard]] const CellCore<Env>& core() const noexcept { return core_; }
 
   /// The whole of a plain Closed admit: one load, one compare. False: ask `admit_timed`, then `admit`.
   [[nodiscard]] bool allowed(std::uint64_t& period) const noexcept {
@@ -227,7 +229,7 @@ class BreakerCell {
       if (!work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
     }
     const rules::Tally& tally = record.breaker.tally;
-    const std::uint64_t outcomes = core_.ring().outcomes_before(tail.position);
+    const std::uint64_t outcomes = core_.outcomes_before(tail.position);
     counters.failures = std::min(core_.sum(&Lane<Env>::failures), outcomes);
     counters.successes = outcomes - counters.failures;
     counters.ignored = core_.sum(&Lane<Env>::ignored);

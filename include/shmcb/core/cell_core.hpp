@@ -73,13 +73,74 @@ class CellCore {
   /// Relaxed: for who has acquired what it goes by otherwise.
   [[nodiscard]] Control control_relaxed() const noexcept { return {Env::load(cells_->control, Env::relaxed)}; }
 
+  // ---- lives
+  // --------------------------------------------------------------------------------------------------------
+
+  /// From now on for one life of the place only: whatever would act on another one answers `corrupt`, and `gone` says
+  /// why. For breakers of groups, whose places are recycled.
+  void bind(Bits incarnation) noexcept { incarnation_ = incarnation; }
+  [[nodiscard]] Bits incarnation() const noexcept { return incarnation_; }
+
+  /// Whether this is another life of the place. Asked AFTER an acquire load of the control word: a later life's word
+  /// brings its incarnation with it (sync: control), so that one seen with our incarnation is our life's.
+  [[nodiscard]] bool elsewhere() const noexcept {
+    return incarnation_ != kAnyLife && Env::load(cells_->incarnation, Env::relaxed) != incarnation_;
+  }
+  /// Whether the life that this handle is bound to is over: the name has to be looked up again.
+  [[nodiscard]] bool gone() const noexcept { return control().gone() || elsewhere(); }
+
+  /// The breaker is in use: who was about to recycle it loses its next swap. A lost one means that another has done it.
+  void take_back(Control retiring) const noexcept {
+    Env::cas(cells_->control, retiring.bits, retiring.taken_back().bits, Env::acq_rel);  // sync: control
+  }
+
+  /// Whether the breaker is one that may be recycled: Closed, automatic, no probes out, nothing that counts and no
+  /// memory of outages at `now`, its last outcome or change at least `idle_after_ms` ago. `word` and `tail` say as of
+  /// when.
+  [[nodiscard]] bool idle(rules::Tick now, std::int64_t idle_after_ms, Control& word, Position& tail) const noexcept {
+    Record record;
+    Work work = budget();
+    if (!load(word, record, word::end, work) || !word.quietly_closed() || !versions_left(word)) return false;
+    if (rules::remembers_outages(record.breaker, record.settings, now)) return false;
+    typename Ring<Env>::Tail found;
+    if (record.breaker.probes.count != 0 || !ring_.locate_tail(found)) return false;
+    tail = found.position;
+    rules::Tick last = record.breaker.since;
+    if (tail > record.window_begin && of_window(record, found.previous)) {
+      last = std::max(last, tick(found.previous.time_us()));
+      if (found.previous.trip() || last >= now - record.settings.within_ms) return false;
+    }
+    return now - last >= idle_after_ms;
+  }
+
+  /// Ends the life of a breaker that was found `idle` as of `word` and `tail`; for the owner of its place. False:
+  /// somebody has used it since, and it lives on. (docs/design.md, "Recycling")
+  [[nodiscard]] bool retire(Control word, Position tail) const noexcept {
+    const Control retiring = word.retired();
+    if (!Env::cas(cells_->control, word.bits, retiring.bits, Env::acq_rel)) return false;  // sync: control
+    Work work = budget();
+    Position touched = 0;
+    // The touch BEFORE the second swap: whoever had read the free slot loses its append, and meets the retiring word.
+    if (ring_.touch_tail(work, touched) && touched == tail &&
+        Env::cas(cells_->control, retiring.bits, retiring.left().bits, Env::acq_rel)) {  // sync: control
+      return true;
+    }
+    take_back(retiring);
+    return false;
+  }
+
   /// Copies the words up to `last` (opening_end, state_end, settings_end or end), together with a control word that
   /// named them all the while.
   [[nodiscard]] bool load(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
     RecordPool<Env> pool(*view_, *presence_);
     while (work.charge(last)) {
       word = control();
-      if (!word.valid() || view_->record(word.record()) == nullptr) return false;
+      if (elsewhere() || view_->record(word.record()) == nullptr) return false;
+      if (word.retiring()) {
+        take_back(word);
+        continue;
+      }
+      if (!word.valid()) return false;
       RecordWords words{};
       pool.copy(word.record(), words, last);
       // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
@@ -190,6 +251,11 @@ class CellCore {
     return count.count_before(end, newest.time_us(), work);
   }
 
+  /// Outcomes that entered the ring since the breaker came into being.
+  [[nodiscard]] std::uint64_t outcomes_before(Position tail) const noexcept {
+    return tail - Env::load(cells_->first, Env::relaxed);  // relaxed: written before the control word that was acquired
+  }
+
   // ---- counters
   // ----------------------------------------------------------------------------------------------------------
 
@@ -239,6 +305,7 @@ class CellCore {
   }
 
  private:
+  static constexpr Bits kAnyLife = ~Bits{0};
   static constexpr Bits kVersionReserve = kMaxProbes;
   static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
 
@@ -248,6 +315,7 @@ class CellCore {
 
   BreakerCells<Env>* cells_ = nullptr;
   std::uint32_t index_ = 0;
+  Bits incarnation_ = kAnyLife;
   Ring<Env> ring_{};
   const SegmentView<Env>* view_ = nullptr;
   Presence* presence_ = nullptr;

@@ -132,6 +132,60 @@ struct RingWord {
   [[nodiscard]] constexpr Bits first_unit() const noexcept { return bits & low_bits(40); }
 };
 
+// ---- groups of breakers
+// ---------------------------------------------------------------------------------------------------------------
+
+inline constexpr std::uint32_t kMaxGroups = 64;     ///< in one segment; entries are never given to another group
+inline constexpr std::size_t kGroupsOffset = 2048;  ///< in the first page
+
+/// What all processes share about one BreakerGroup.
+template <class Env>
+struct GroupCells {
+  typename Env::Word id;       ///< hash of its name; 0: free
+  typename Env::Word rules;    ///< GroupRules; 0: not written yet
+  typename Env::Word members;  ///< ArenaWord: the place that it got last, and how many it has
+  typename Env::Word reserved;
+};
+
+/// {idle_after in ms, less one 63..24, limit 23..0}: the numbers of a group, which change together.
+struct GroupRules {
+  Bits bits = 0;
+  [[nodiscard]] static constexpr GroupRules make(std::uint32_t limit, std::int64_t idle_after_ms) noexcept {
+    return {(static_cast<Bits>(idle_after_ms - 1) << 24U) | limit};
+  }
+  [[nodiscard]] constexpr std::uint32_t limit() const noexcept {
+    return static_cast<std::uint32_t>(bits & low_bits(24));
+  }
+  [[nodiscard]] constexpr std::int64_t idle_after_ms() const noexcept {
+    return static_cast<std::int64_t>(bits >> 24U) + 1;
+  }
+};
+
+// ---- the index of names
+// ---------------------------------------------------------------------------------------------------------------
+
+/// {version 63..25, unlinked 24, place + 1 23..0}: a link of a bucket, at its head or in a place. The version is raised
+/// by every change, so no value comes back. A place whose own link says `unlinked` is no member of its bucket any more.
+struct LinkWord {
+  Bits bits = 0;
+
+  static constexpr Bits kUnlinked = Bits{1} << 24U;
+  static constexpr Bits kTarget = low_bits(24);
+
+  [[nodiscard]] constexpr bool end() const noexcept { return (bits & kTarget) == 0; }
+  [[nodiscard]] constexpr bool unlinked() const noexcept { return (bits & kUnlinked) != 0; }
+  [[nodiscard]] constexpr std::uint32_t place() const noexcept {
+    return static_cast<std::uint32_t>((bits & kTarget) - 1);
+  }
+  /// The next value of this link: to where `other` leads.
+  [[nodiscard]] constexpr LinkWord to_where(LinkWord other) const noexcept {
+    return {(((bits >> 25U) + 1) << 25U) | (other.bits & kTarget)};
+  }
+  [[nodiscard]] constexpr LinkWord to_place(std::uint32_t place) const noexcept { return to_where({Bits{place} + 1}); }
+  [[nodiscard]] constexpr LinkWord unlink() const noexcept { return {to_where(*this).bits | kUnlinked}; }
+};
+static_assert(kMaxBreakers < LinkWord::kTarget);
+
 // ---- attached processes
 // --------------------------------------------------------------------------------------------------
 
@@ -185,24 +239,28 @@ struct BreakerCells {
   typename Env::Word ring;                    ///< RingWord
   typename Env::Word name_bytes;
   typename Env::Word name_hash;
-  // Written before the breaker is published, never again.
+  typename Env::Word next;   ///< LinkWord: the next place in the bucket of the name
+  typename Env::Word group;  ///< id of the group that the place belongs to, for good; 0: none
+  // Written before a breaker is published here, never while it is.
   alignas(kLine) typename Env::Word name[kMaxNameBytes / 8];
   // Written by recorders, once in kHintEvery records.
   alignas(kLine) typename Env::Word hint;  ///< a position at most kHintEvery before the tail
   typename Env::Word lean_mark;            ///< reserved: successes are recorded up to this position
+  typename Env::Word first;  ///< the position at which the breaker came into being; written before publication
   Lane<Env> lanes[kLanes];
 };
 
 template <class Env>
 inline constexpr bool kProductionLayout =
-    sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 &&
+    sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(GroupCells<Env>) == 32 &&
     sizeof(RecordCell<Env>) == 10 * kLine && sizeof(BreakerCells<Env>) == 8 * kLine &&
     offsetof(BreakerCells<Env>, name) == kLine && offsetof(BreakerCells<Env>, hint) == 3 * kLine &&
     offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
 static_assert(kProductionLayout<StdEnv>,
               "these sizes are the segment format: docs/segment-format.md and the layout version");
 static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWordsOffset &&
-              kSegmentWordsOffset + sizeof(SegmentWords<StdEnv>) <= kHeaderBytes);
+              kSegmentWordsOffset + sizeof(SegmentWords<StdEnv>) <= kGroupsOffset &&
+              kGroupsOffset + kMaxGroups * sizeof(GroupCells<StdEnv>) <= kHeaderBytes);
 
 /// FNV-1a (Fowler, Noll, Vo; 64 bits), for names and checksums: stable across builds and compilers.
 [[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view bytes,
@@ -244,6 +302,10 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
         OwnerWord::make(5, 6, 7).handed_over().bits,
         RejectedWord<StdWidths>::make(5, 6).bits,
         ArenaWord::make(5, 6).bits,
+        std::uint64_t{kGroupsOffset},
+        std::uint64_t{kMaxGroups},
+        GroupRules::make(5, 6).bits,
+        LinkWord{}.to_place(5).unlink().bits,
         RingWord::request(kMinRing).assigned_at(5).bits}) {
     hash = (hash ^ part) * 0x0000'0100'0000'01b3;
   }
@@ -312,6 +374,9 @@ class SegmentView {
   [[nodiscard]] ParticipantEntry<Env>* participant(std::uint32_t number) const noexcept {
     return number < geometry_.participants ? at<ParticipantEntry<Env>>(geometry_.participants_offset) + number
                                            : nullptr;
+  }
+  [[nodiscard]] GroupCells<Env>* group(std::uint32_t entry) const noexcept {
+    return entry < kMaxGroups ? at<GroupCells<Env>>(kGroupsOffset) + entry : nullptr;
   }
   [[nodiscard]] Word& index_slot(std::uint64_t hash) const noexcept {
     return *(at<Word>(geometry_.index_offset) + (hash & (geometry_.index_slots - 1)));

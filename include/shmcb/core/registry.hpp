@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The registry: name to breaker. A new breaker is prepared completely in private and published by ONE compare-and-swap
 // in the index; a process killed before that leaves a place and a record that the next one in need takes back, never a
-// name. Entries of the index are never removed, so a probe sequence ends at the first empty slot.
+// name. A place that belongs to a group is given to another name once its breaker is idle; any other keeps its name.
 #pragma once
 
 #include <sched.h>
@@ -12,77 +12,84 @@
 #include <string_view>
 
 #include "shmcb/core/breaker_cell.hpp"
+#include "shmcb/core/groups.hpp"
 #include "shmcb/core/layout.hpp"
+#include "shmcb/core/name_index.hpp"
 #include "shmcb/core/record_pool.hpp"
 #include "shmcb/time.hpp"
 
 namespace shmcb::core {
 
-/// {tag of the name's hash 63..24, breaker + 1 23..0}: a slot of the index; zero is empty.
-struct IndexWord {
-  Bits bits = 0;
-  [[nodiscard]] static constexpr IndexWord make(std::uint64_t hash, std::uint32_t breaker) noexcept {
-    return {(hash & ~low_bits(24)) | (Bits{breaker} + 1)};
-  }
-  [[nodiscard]] constexpr bool empty() const noexcept { return bits == 0; }
-  [[nodiscard]] constexpr bool same_tag(std::uint64_t hash) const noexcept { return ((bits ^ hash) >> 24U) == 0; }
-  [[nodiscard]] constexpr std::uint32_t breaker() const noexcept {
-    return static_cast<std::uint32_t>((bits & low_bits(24)) - 1);
-  }
-};
-
 struct HashName {
   [[nodiscard]] constexpr std::uint64_t operator()(std::string_view name) const noexcept {
-    // FNV-1a's low bits choose the slot, its high bits are the tag; folded, because FNV mixes downwards badly.
+    // The low bits choose the bucket; folded, because FNV-1a mixes downwards badly.
     const std::uint64_t hash = fnv1a(name);
     return hash ^ (hash >> 32U);
   }
 };
 
+/// As what a breaker is looked up or registered.
+struct Member {
+  Bits group = 0;           ///< id of its group; 0: of none
+  std::uint32_t entry = 0;  ///< of the group in the segment's table
+  bool may_wait = true;     ///< a little, for others who are just registering
+};
+
 template <class Env, class Hash = HashName>
 class Registry {
  public:
-  Registry(const SegmentView<Env>& view, Presence& presence) noexcept : view_(&view), presence_(&presence) {}
+  Registry(const SegmentView<Env>& view, Presence& presence) noexcept
+      : view_(&view), presence_(&presence), index_(view), groups_(view) {}
 
   /// Looks a name up: breaker_not_found, or corrupt, or `breaker` is set.
   [[nodiscard]] Errc find(std::string_view name, BreakerCell<Env>& breaker) const noexcept {
     Work work;
-    const Found found = look_up(name, Hash{}(name), work);
+    const Found found = index_.find(name, Hash{}(name), work);
     if (found.error != Errc::ok) return found.error;
-    if (found.empty_slot != nullptr) return Errc::breaker_not_found;
-    return handle(found.breaker, breaker);
+    if (!found.found) return Errc::breaker_not_found;
+    return handle(found.place, breaker);
+  }
+
+  /// The same as one of a group, or of none; wrong_group where the name is another's.
+  [[nodiscard]] Errc find(std::string_view name, BreakerCell<Env>& breaker, const Member& member) const noexcept {
+    Work work;
+    const Found found = index_.find(name, Hash{}(name), work);
+    if (found.error != Errc::ok) return found.error;
+    return found.found ? handle_of(found, member, breaker) : Errc::breaker_not_found;
   }
 
   /// Finds the breaker `name` or registers it with `settings` at `now`; `created` tells which. Requires a checked name
-  /// and settings.
+  /// and settings. `member`: as one of a group, or of none; wrong_group where the name is another's. The handle of a
+  /// group's breaker is bound to this life of its place.
   [[nodiscard]] Errc find_or_add(std::string_view name, const Settings& settings, rules::Tick now,
-                                 BreakerCell<Env>& breaker, bool& created) noexcept {
+                                 BreakerCell<Env>& breaker, bool& created, const Member& member = {}) noexcept {
     created = false;
     const std::uint64_t hash = Hash{}(name);
     for (int attempt = 0;; ++attempt) {
       Work work;
-      const Found found = look_up(name, hash, work);
+      const Found found = index_.find(name, hash, work);
       if (found.error != Errc::ok) return found.error;
-      if (found.empty_slot == nullptr) return handle(found.breaker, breaker);
+      if (found.found) return handle_of(found, member, breaker);
       Prepared prepared;
-      const Errc error = prepare(name, hash, settings, now, prepared, work);
-      if (error == Errc::ok) return publish(name, hash, prepared, breaker, created, work);
-      if (error != Errc::registry_full && error != Errc::ring_full) return error;
+      const Errc error = prepare(name, hash, settings, now, member, prepared, work);
+      if (error == Errc::ok) return publish(name, hash, member, prepared, breaker, created, work);
+      if (error != Errc::registry_full && error != Errc::ring_full && error != Errc::group_full) return error;
       // Who got the last place, or the last piece of the arena, may have registered this very name, or be about to:
       // many processes start at once.
-      if (attempt == kAttempts || !let_finish(prepared)) {
-        const Found again = look_up(name, hash, work);
-        return again.error == Errc::ok && again.empty_slot == nullptr ? handle(again.breaker, breaker) : error;
+      if (attempt == kAttempts || !member.may_wait || !let_finish(prepared)) {
+        const Found again = index_.find(name, hash, work);
+        return again.error == Errc::ok && again.found ? handle_of(again, member, breaker) : error;
       }
     }
   }
 
-  /// The breaker at a place, if a published one is there.
+  /// Whether a breaker lives at a place.
   [[nodiscard]] bool published(std::uint32_t index) const noexcept {
     const auto* cells = view_->breaker(index);
+    if (cells == nullptr || control_of(*cells).gone()) return false;
     Work work;
-    return cells != nullptr && (OwnerWord{Env::load(cells->owner, Env::acquire)}.published() ||
-                                in_index(index, *cells, work).value_or(true));  // sync: place-owner
+    return OwnerWord{Env::load(cells->owner, Env::acquire)}.published() ||  // sync: place-owner
+           in_index(index, *cells, work).value_or(true);
   }
 
   /// The handle of a place that is known to be published; corrupt where its ring or name make no sense.
@@ -96,27 +103,9 @@ class Registry {
     return Errc::ok;
   }
 
-  /// A place's name, copied into `buffer` of kMaxNameBytes; empty where its length or a character is not one.
-  [[nodiscard]] static std::string_view name_of(const BreakerCells<Env>& cells, char* buffer) noexcept {
-    const std::uint64_t bytes = Env::load(cells.name_bytes, Env::relaxed);  // relaxed: published by sync: index
-    if (bytes == 0 || bytes > kMaxNameBytes) return {};
-    for (std::size_t i = 0; i * 8 < bytes; ++i) {
-      const std::uint64_t word = Env::load(cells.name[i], Env::relaxed);  // relaxed: as above
-      std::memcpy(buffer + i * 8, &word, 8);
-    }
-    const std::string_view name{buffer, bytes};
-    for (const char c : name) {
-      if (!detail::is_name_char(c)) return {};
-    }
-    return name;
-  }
-
  private:
-  struct Found {
-    Errc error = Errc::ok;
-    std::uint32_t breaker = 0;
-    typename Env::Word* empty_slot = nullptr;  ///< not null: the name is not registered, and would go here
-  };
+  using Control = ControlWord<typename Env::Widths>;
+  using Found = typename NameIndex<Env>::Found;
 
   struct Prepared {
     std::uint32_t breaker = 0;
@@ -128,51 +117,58 @@ class Registry {
     OwnerWord record_owner{};
   };
 
-  [[nodiscard]] Found look_up(std::string_view name, std::uint64_t hash, Work& work) const noexcept {
-    for (std::uint64_t n = 0; n < view_->geometry().index_slots && work.charge(); ++n) {
-      auto& slot = view_->index_slot(hash + n);
-      const IndexWord entry{Env::load(slot, Env::acquire)};  // sync: index
-      if (entry.empty()) return {.empty_slot = &slot};
-      if (!entry.same_tag(hash)) continue;
-      const auto* cells = view_->breaker(entry.breaker());
-      if (cells == nullptr) return {.error = Errc::corrupt};
-      char buffer[kMaxNameBytes];
-      if (name_of(*cells, buffer) == name) return {.breaker = entry.breaker()};
-    }
-    return {.error = Errc::corrupt};  // half of the slots are empty, always
+  [[nodiscard]] static Control control_of(const BreakerCells<Env>& cells) noexcept {
+    return {Env::load(cells.control, Env::acquire)};  // sync: control
+  }
+
+  [[nodiscard]] static Bits group_of(const BreakerCells<Env>& cells) noexcept {
+    return Env::load(cells.group, Env::acquire);  // sync: group-members
+  }
+
+  /// The handle of a place that was found in the index, if its group is the wanted one.
+  [[nodiscard]] Errc handle_of(const Found& found, const Member& member, BreakerCell<Env>& breaker) const noexcept {
+    if (group_of(*view_->breaker(found.place)) != member.group) return Errc::wrong_group;
+    const Errc error = handle(found.place, breaker);
+    if (member.group != 0) breaker.core().bind(found.incarnation);
+    return error;
   }
 
   /// Gives what was prepared its name by one swap, unless somebody else has registered it meanwhile.
-  [[nodiscard]] Errc publish(std::string_view name, std::uint64_t hash, const Prepared& prepared,
+  [[nodiscard]] Errc publish(std::string_view name, std::uint64_t hash, const Member& member, const Prepared& prepared,
                              BreakerCell<Env>& breaker, bool& created, Work& work) noexcept {
-    Found found = look_up(name, hash, work);
-    while (found.error == Errc::ok && found.empty_slot != nullptr) {
+    const auto& cells = *view_->breaker(prepared.breaker);
+    Found found = index_.find(name, hash, work);
+    while (found.error == Errc::ok && !found.found) {
       // A process that looked dead may have lost its place. relaxed: our own word
-      if (Env::load(view_->breaker(prepared.breaker)->owner, Env::relaxed) != prepared.place.bits) {
+      if (Env::load(cells.owner, Env::relaxed) != prepared.place.bits) {
         RecordPool<Env>(*view_, *presence_).release(prepared.record);
         return Errc::busy;
       }
-      // sync: index (release): everything that was prepared. A lost swap means that somebody registered a name here:
-      // look again.
-      if (Env::cas(*found.empty_slot, 0, IndexWord::make(hash, prepared.breaker).bits, Env::acq_rel)) {
+      // relaxed: our own word, until it is published
+      const Bits incarnation = Env::load(cells.incarnation, Env::relaxed);
+      // A lost swap means that the bucket has changed: look again.
+      if (index_.insert(prepared.breaker, hash, found.head)) {
         hand_over(prepared);
         created = true;
-        return handle(prepared.breaker, breaker);
+        const Errc error = handle(prepared.breaker, breaker);
+        if (member.group != 0) breaker.core().bind(incarnation);
+        return error;
       }
-      found = look_up(name, hash, work);
+      found = index_.find(name, hash, work);
     }
     abandon(prepared);
-    return found.error != Errc::ok ? found.error : handle(found.breaker, breaker);
+    return found.error != Errc::ok ? found.error : handle_of(found, member, breaker);
   }
 
   /// Fills a place, its ring and its first record; nobody can see them yet.
   [[nodiscard]] Errc prepare(std::string_view name, std::uint64_t hash, const Settings& settings, rules::Tick now,
-                             Prepared& prepared, Work& work) noexcept {
+                             const Member& member, Prepared& prepared, Work& work) noexcept {
     if (!presence_->ensure_current()) return Errc::busy;
-    if (const Errc error = claim_place(ring_capacity(settings.window), prepared, work); error != Errc::ok) return error;
+    const std::uint32_t wanted = ring_capacity(settings.window);
+    const Errc claimed = member.group == 0 ? claim_place(wanted, prepared, work)
+                                           : claim_member_place(wanted, hash, now, member, prepared, work);
+    if (claimed != Errc::ok) return claimed;
     auto& cells = *view_->breaker(prepared.breaker);
-    // Of the ring that the place has: a piece from an earlier taker may be larger than what was asked for.
-    const std::uint32_t capacity = RingWord{Env::load(cells.ring, Env::acquire)}.capacity();  // sync: arena
     RecordPool<Env> pool(*view_, *presence_);
     Errc error = Errc::ok;
     prepared.record = pool.claim(error);
@@ -184,21 +180,55 @@ class Registry {
     Record record;
     record.settings = settings;
     record.breaker.since = now;
-    record.window_begin = capacity;
+    Bits generation = 0;
+    if (!begin_life(cells, record, generation, work)) {
+      pool.release(prepared.record);
+      give_up(cells, prepared.place);
+      return Errc::corrupt;
+    }
+    const Control control = Control::make(marks_of(record), prepared.record, generation, 0);
+    record.journaled = control.change_id();  // a beginning is no transition
     pool.fill(prepared.record, prepared.breaker, record);
+    write_name(cells, name, hash);
+    Env::store(cells.first, record.window_begin, Env::relaxed);  // relaxed: released by sync: control
+    Env::store(cells.control, control.bits, Env::release);       // sync: control
+    return Errc::ok;
+  }
 
-    // relaxed to the end: nobody reads them before the index or a place-owner word has released them
-    Env::store(cells.name_bytes, name.size(), Env::relaxed);
-    Env::store(cells.name_hash, hash, Env::relaxed);
+  /// A place that was in use before goes on where it was: its generations, so that every token and every straggler of an
+  /// earlier life is stale, and its ring.
+  [[nodiscard]] bool begin_life(BreakerCells<Env>& cells, Record& record, Bits& generation, Work& work) noexcept {
+    // Of the ring that the place has: a piece from an earlier taker may be larger than what was asked for.
+    const RingWord piece{Env::load(cells.ring, Env::acquire)};     // sync: arena
+    const Control before{Env::load(cells.control, Env::relaxed)};  // relaxed: our own word
+    record.window_begin = piece.capacity();
+    if (before.bits == 0) {
+      generation = 0;
+      Env::store(cells.hint, record.window_begin, Env::relaxed);  // relaxed: nobody reads it before sync: control
+      return true;
+    }
+    for (auto& lane : cells.lanes) {  // relaxed: as above
+      for (auto* counter : {&lane.rejected, &lane.rejected_before, &lane.ramp_rejected, &lane.failures, &lane.ignored,
+                            &lane.stale, &lane.abandoned})
+        Env::store(*counter, 0, Env::relaxed);
+    }
+    generation = before.left().generation();
+    record.window_generation = record.rejected_generation = generation;
+    // relaxed to read: our own word. sync: name-words (release): a handle or a walker that is still here notices
+    Env::store(cells.incarnation, Env::load(cells.incarnation, Env::relaxed) + 1, Env::release);
+    return Ring<Env>(view_->ring(piece), piece.capacity(), &cells.hint).touch_tail(work, record.window_begin);
+  }
+
+  /// sync: name-words (release): whoever walks a bucket and sees a word of this also sees that the place had been
+  /// unlinked there.
+  static void write_name(BreakerCells<Env>& cells, std::string_view name, std::uint64_t hash) noexcept {
+    Env::store(cells.name_bytes, name.size(), Env::release);
+    Env::store(cells.name_hash, hash, Env::release);
     for (std::size_t i = 0; i * 8 < name.size(); ++i) {
       std::uint64_t word = 0;
       std::memcpy(&word, name.data() + i * 8, name.size() - i * 8 < 8 ? name.size() - i * 8 : 8);
-      Env::store(cells.name[i], word, Env::relaxed);
+      Env::store(cells.name[i], word, Env::release);
     }
-    Env::store(cells.hint, capacity, Env::relaxed);
-    Env::store(cells.control, ControlWord<typename Env::Widths>::make(marks_of(record), prepared.record, 0, 0).bits,
-               Env::release);  // sync: control
-    return Errc::ok;
   }
 
   void hand_over(const Prepared& prepared) noexcept {
@@ -209,10 +239,15 @@ class Registry {
   /// Somebody else registered the name first.
   void abandon(const Prepared& prepared) noexcept {
     auto& cells = *view_->breaker(prepared.breaker);
-    Env::store(cells.control, 0,
-               Env::release);  // sync: control: names no record, so the record is nobody's but ours again
+    forget_record(cells);  // so that it is nobody's but ours again
     RecordPool<Env>(*view_, *presence_).release(prepared.record);
     give_up(cells, prepared.place);
+  }
+
+  /// The control word of a place of ours names no record any more, and goes on from what it was.
+  static void forget_record(BreakerCells<Env>& cells) noexcept {
+    const Control before{Env::load(cells.control, Env::relaxed)};                       // relaxed: our own word
+    if (before.bits != 0) Env::store(cells.control, before.left().bits, Env::release);  // sync: control
   }
 
   void give_up(BreakerCells<Env>& cells, OwnerWord mine) noexcept {
@@ -232,7 +267,7 @@ class Registry {
     for (const bool take_back : {false, true}) {
       for (std::uint64_t n = take_back ? 0 : start; n < places && work.charge(); ++n) {
         const auto index = static_cast<std::uint32_t>(n);
-        const Errc taken = try_claim_place(index, capacity, take_back, prepared, work);
+        const Errc taken = try_claim_place(index, capacity, take_back, 0, prepared, work);
         if (taken == Errc::ok) {
           prepared.breaker = index;
           if (!take_back) Env::cas(cursor, start, n + 1, Env::relaxed);  // relaxed: as above
@@ -245,37 +280,105 @@ class Registry {
     return error;
   }
 
-  [[nodiscard]] Errc try_claim_place(std::uint32_t index, std::uint32_t capacity, bool take_back, Prepared& prepared,
-                                     Work& work) noexcept {
+  /// Takes a place for a group's breaker: one more, while the group may have more, else one that it has and does not use,
+  /// else one whose breaker is idle.
+  [[nodiscard]] Errc claim_member_place(std::uint32_t capacity, std::uint64_t hash, rules::Tick now,
+                                        const Member& member, Prepared& prepared, Work& work) noexcept {
+    Errc error = groups_.has_room(member.entry);
+    if (error == Errc::ok) {
+      error = claim_place(capacity, prepared, work);
+      if (error == Errc::ok) {
+        error = groups_.admit(member.entry, prepared.breaker);
+        if (error == Errc::ok) return Errc::ok;
+        give_up(*view_->breaker(prepared.breaker), prepared.place);
+      }
+    }
+    if (error == Errc::corrupt || error == Errc::busy) return error;
+    const std::uint32_t places = view_->geometry().breakers;
+    for (const bool recycle : {false, true}) {
+      for (std::uint64_t n = 0; n < places && work.charge(); ++n) {
+        const auto index = static_cast<std::uint32_t>((hash + n) % places);  // not all from the same place on
+        auto& cells = *view_->breaker(index);
+        if (group_of(cells) != member.group) continue;
+        const Errc taken = recycle ? try_recycle(index, cells, capacity, now, member, prepared, work)
+                                   : try_claim_place(index, capacity, true, member.group, prepared, work);
+        if (taken == Errc::corrupt) return taken;
+        if (taken != Errc::ok) continue;
+        prepared.breaker = index;
+        return Errc::ok;
+      }
+    }
+    return error;
+  }
+
+  /// A place that is free, or whose taker is dead, of a group or of none.
+  [[nodiscard]] Errc try_claim_place(std::uint32_t index, std::uint32_t capacity, bool take_back, Bits group,
+                                     Prepared& prepared, Work& work) noexcept {
     auto& cells = *view_->breaker(index);
     const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
-    if (owner.published()) return Errc::registry_full;
+    if (owner.published() || group_of(cells) != group) return Errc::registry_full;
     if (!owner.free()) {
-      if (!take_back || !presence_->is_dead(owner)) {
-        prepared.busy = true;
-        prepared.busy_breaker = index;
-        prepared.busy_place = owner;
-        return Errc::registry_full;
-      }
-      const std::optional<bool> named = in_index(index, cells, work);
-      if (!named) return Errc::registry_full;  // cannot be told: it is left as it is
-      if (*named) {                            // it died between publishing and saying so
-        Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
-        return Errc::registry_full;
+      if (!take_back || !presence_->is_dead(owner)) return being_prepared(index, owner, prepared);
+      // It may have been admitted to a group and not have got to say so.
+      if (const Errc error = groups_.finish_all(); error != Errc::ok) return error;
+      if (group_of(cells) != group) return Errc::registry_full;
+      if (!control_of(cells).gone()) {
+        const std::optional<bool> named = in_index(index, cells, work);
+        if (!named) return Errc::registry_full;  // cannot be told: it is left as it is
+        if (*named) {                            // it died between publishing and saying so
+          Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
+          return Errc::registry_full;
+        }
       }
     }
     if (!has_room(cells, capacity)) return Errc::ring_full;  // before anything is written
     prepared.place = presence_->own();
     if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) {  // sync: place-owner
-      prepared.busy = true;
-      prepared.busy_breaker = index;
-      prepared.busy_place = owner;
-      return Errc::registry_full;
+      return being_prepared(index, owner, prepared);
     }
-    Env::store(cells.control, 0, Env::release);  // sync: control: a dead taker's record is named no longer
-    const Errc ring = take_ring(index, cells, capacity);
-    if (ring != Errc::ok) give_up(cells, prepared.place);
-    return ring;
+    const Errc error = make_private(index, cells, capacity, group, work);
+    if (error != Errc::ok) give_up(cells, prepared.place);
+    return error;
+  }
+
+  [[nodiscard]] static Errc being_prepared(std::uint32_t index, OwnerWord owner, Prepared& prepared) noexcept {
+    prepared.busy = true;
+    prepared.busy_breaker = index;
+    prepared.busy_place = owner;
+    return Errc::registry_full;
+  }
+
+  /// What a place of ours still has of its last owner, who may have died anywhere.
+  [[nodiscard]] Errc make_private(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, Bits group,
+                                  Work& work) noexcept {
+    if (group_of(cells) != group) return Errc::registry_full;  // it was admitted to one since we looked
+    // A dead recycler may have left it in the index. Only now that it is ours: only its owner unlinks a place.
+    // relaxed: written by whoever owned it before
+    const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);
+    if (control_of(cells).gone() && !index_.unlink(index, hash, work)) return Errc::corrupt;
+    forget_record(cells);  // a dead taker's
+    return take_ring(index, cells, capacity);
+  }
+
+  /// A place of a group whose breaker is idle: its life ends, and the place is ours. (docs/design.md, "Recycling")
+  [[nodiscard]] Errc try_recycle(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, rules::Tick now,
+                                 const Member& member, Prepared& prepared, Work& work) noexcept {
+    const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
+    BreakerCell<Env> cell;
+    if (!owner.published() || handle(index, cell) != Errc::ok || !has_room(cells, capacity)) return Errc::group_full;
+    Control word;
+    typename Ring<Env>::Position tail = 0;
+    if (!cell.core().idle(now, groups_.rules(member.entry).idle_after_ms(), word, tail)) return Errc::group_full;
+    prepared.place = presence_->own();
+    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel))
+      return Errc::group_full;  // sync: place-owner
+    if (!cell.core().retire(word, tail)) {
+      Env::cas(cells.owner, prepared.place.bits, prepared.place.handed_over().bits, Env::acq_rel);  // sync: place-owner
+      return Errc::group_full;
+    }
+    const Errc error = make_private(index, cells, capacity, member.group, work);
+    if (error != Errc::ok) give_up(cells, prepared.place);
+    return error;
   }
 
   /// Waits a little for whoever is preparing the last place: it may give it back, or register the very name that is
@@ -294,14 +397,8 @@ class Registry {
   /// Whether the index names this place: then it is published, whatever its owner word says. None: not found out.
   [[nodiscard]] std::optional<bool> in_index(std::uint32_t index, const BreakerCells<Env>& cells,
                                              Work& work) const noexcept {
-    const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);  // relaxed: read after an acquired owner word
-    for (std::uint64_t n = 0; n < view_->geometry().index_slots; ++n) {
-      if (!work.charge()) return std::nullopt;
-      const IndexWord entry{Env::load(view_->index_slot(hash + n), Env::acquire)};  // sync: index
-      if (entry.empty()) return false;
-      if (entry.breaker() == index) return true;
-    }
-    return std::nullopt;
+    // relaxed: read after an acquired owner word
+    return index_.links(index, Env::load(cells.name_hash, Env::relaxed), work);
   }
 
   // ---- the arena
@@ -360,6 +457,8 @@ class Registry {
 
   const SegmentView<Env>* view_;
   Presence* presence_;
+  NameIndex<Env> index_;
+  Groups<Env> groups_;
 };
 
 }  // namespace shmcb::core

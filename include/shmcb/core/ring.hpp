@@ -88,9 +88,6 @@ class Ring {
   [[nodiscard]] Entry at(Position position) const noexcept { return {Env::load(slot(position), Env::relaxed)}; }
   [[nodiscard]] bool holds(Position position, Entry entry) const noexcept { return entry.lap() == lap_of(position); }
 
-  /// Positions given out since the ring was taken into use: how many outcomes it has seen.
-  [[nodiscard]] std::uint64_t outcomes_before(Position tail) const noexcept { return tail - capacity(); }
-
   /// A position at most kHintEvery before the tail. Relaxed: an old value costs a scan or a retry, nothing else.
   [[nodiscard]] Position hint() const noexcept { return Env::load(*hint_, Env::relaxed); }
 

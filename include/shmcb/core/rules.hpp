@@ -192,6 +192,13 @@ constexpr void move_to(Breaker& breaker, CircuitState to, TransitionReason reaso
   return grown_cooldown(settings, growth + 1) > grown_cooldown(settings, growth) ? growth + 1 : growth;
 }
 
+/// Whether the next opening of a Closed breaker would be another one than a new breaker's.
+[[nodiscard]] constexpr bool remembers_outages(const Breaker& breaker, const Settings& settings, Tick now) noexcept {
+  const Tick healthy = lasted(breaker, now);
+  return settings.cooldown_multiplier != 1 && ((breaker.recovered && healthy < settings.forget_after_ms) ||
+                                               breaker.growth > healthy / settings.forget_after_ms);
+}
+
 /// Opens. A probe that failed, or a window that filled soon after the recovery, is a failed recovery; a healthy time
 /// takes steps back.
 constexpr void open(Breaker& breaker, const Settings& settings, Tick at, TransitionReason reason, bool probe_failed,

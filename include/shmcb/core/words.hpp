@@ -38,6 +38,7 @@ struct ControlWord {
   static constexpr unsigned kGenerationShift = 12;
   static constexpr Bits kMaxRecords = Bits{1} << 20;
   static constexpr Bits kMaxVersion = low_bits(Widths::version);
+  static constexpr Bits kLeaving = Bits{3} << 62U;
   static_assert(Widths::version <= kGenerationShift && Widths::generation <= kRecordShift - kGenerationShift);
 
   [[nodiscard]] static constexpr ControlWord make(const Marks& marks, std::uint32_t record, Bits generation,
@@ -53,9 +54,20 @@ struct ControlWord {
   /// The same but that calls are timed.
   [[nodiscard]] constexpr bool closed_and_timed() const noexcept { return (bits >> kPlainShift) == 1; }
   [[nodiscard]] constexpr bool closed() const noexcept { return (bits >> 62U) == 0; }
-  [[nodiscard]] constexpr bool valid() const noexcept {
-    return (bits >> 62U) != 3 && ((bits >> 59U) & low_bits(3)) < kModes;
+  [[nodiscard]] constexpr bool valid() const noexcept { return !leaving() && ((bits >> 59U) & low_bits(3)) < kModes; }
+
+  // State 3 is no circuit's: the breaker of a group leaves its place. With a record it is *retiring*, and whoever uses
+  // it takes it back; without one it is *gone*, for good. (docs/design.md, "Recycling")
+  [[nodiscard]] constexpr bool leaving() const noexcept { return (bits >> 62U) == 3; }
+  [[nodiscard]] constexpr bool retiring() const noexcept { return leaving() && record() != 0; }
+  [[nodiscard]] constexpr bool gone() const noexcept { return leaving() && record() == 0; }
+  [[nodiscard]] constexpr ControlWord retired() const noexcept { return {(bits | kLeaving) + 1}; }
+  [[nodiscard]] constexpr ControlWord taken_back() const noexcept { return {(bits & ~kLeaving) + 1}; }
+  [[nodiscard]] constexpr ControlWord left() const noexcept {
+    return {kLeaving | (((generation() + 1) & low_bits(Widths::generation)) << kGenerationShift)};
   }
+  /// Closed, automatic, no ramp.
+  [[nodiscard]] constexpr bool quietly_closed() const noexcept { return (bits >> 58U) == 0; }
   [[nodiscard]] constexpr CircuitState state() const noexcept { return static_cast<CircuitState>(bits >> 62U); }
   [[nodiscard]] constexpr Mode mode() const noexcept { return static_cast<Mode>((bits >> 59U) & low_bits(3)); }
   [[nodiscard]] constexpr bool ramping() const noexcept { return ((bits >> 58U) & 1U) != 0; }
