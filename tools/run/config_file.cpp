@@ -26,12 +26,15 @@ Result<std::vector<BreakerConfig>> breakers_in(const std::string& path, const st
 }
 
 Error print_as_text(const std::vector<BreakerConfig>& breakers) {
+  std::string text;
   for (const BreakerConfig& breaker : breakers) {
-    fmt::print("{}{}", &breaker == &breakers.front() ? "" : "\n", to_toml(breaker));
+    text.append(text.empty() ? "" : "\n").append(to_toml(breaker));
     for (const std::string& warning : warnings(breaker))
       fmt::print(stderr, "shmcb-run: warning: breaker '{}': {}\n", breaker.name, warning);
   }
-  return std::fflush(stdout) == 0 ? Error{} : Error{Errc::system, "cannot write to standard output"};
+  std::fputs(text.c_str(), stdout);
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  return written ? Error{} : Error{Errc::system, "cannot write to standard output"};
 }
 
 #else

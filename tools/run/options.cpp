@@ -194,8 +194,9 @@ void add_command(CLI::App& app, Options& options) {
   Result<std::vector<BreakerConfig>> breakers = breakers_of(source);
   if (!breakers) return breakers.error();
   if (breakers->size() == 1) return std::move(breakers->front());
-  const std::string count = std::to_string(breakers->size());
-  return Error{Errc::invalid_config, *source.file + " has " + count + " breakers; --breaker must name one"};
+  return Error{
+      Errc::invalid_config,
+      *source.file + (breakers->empty() ? " has no breaker" : " has several breakers; --breaker must name one")};
 }
 
 [[nodiscard]] int wrong_usage(const Error& error) {
@@ -206,8 +207,11 @@ void add_command(CLI::App& app, Options& options) {
 [[nodiscard]] int check_config(const Source& source) {
   const Result<std::vector<BreakerConfig>> breakers = breakers_of(source);
   if (!breakers) return wrong_usage(breakers.error());
-  if (const Error error = print_as_text(*breakers)) return wrong_usage(error);
-  return tools::exit_ok;
+  const Error error = print_as_text(*breakers);
+  if (!error) return tools::exit_ok;
+  if (error.code != Errc::system) return wrong_usage(error);
+  fmt::print(stderr, "shmcb-run: {}\n", error.message);
+  return tools::exit_io;
 }
 
 }  // namespace
