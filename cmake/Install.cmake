@@ -4,13 +4,18 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shmcb")
 
-install(TARGETS shmcb_core shmcb EXPORT shmcbTargets)
+install(TARGETS shmcb_core ${shmcb_libraries} EXPORT shmcbTargets)
+set(shmcb_left_out "")
+if(NOT TARGET shmcb_config)
+  set(shmcb_left_out PATTERN config_text.hpp EXCLUDE)
+endif()
 install(
   DIRECTORY "${PROJECT_SOURCE_DIR}/include/shmcb"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILES_MATCHING
   PATTERN "*.hpp"
-  PATTERN "*.h")
+  PATTERN "*.h"
+  ${shmcb_left_out})
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 install(EXPORT shmcbTargets NAMESPACE shmcb:: DESTINATION "${package_dir}")
@@ -36,5 +41,11 @@ set(shmcb_pc_cflags "")
 if(NOT BUILD_SHARED_LIBS)
   set(shmcb_pc_cflags " -DSHMCB_STATIC")
 endif()
-configure_file("${PROJECT_SOURCE_DIR}/cmake/shmcb.pc.in" "${PROJECT_BINARY_DIR}/shmcb.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/shmcb.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+set(shmcb_pc_files shmcb.pc)
+if(TARGET shmcb_config)
+  list(APPEND shmcb_pc_files shmcb-config.pc)
+endif()
+foreach(file IN LISTS shmcb_pc_files)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${file}.in" "${PROJECT_BINARY_DIR}/${file}" @ONLY)
+  install(FILES "${PROJECT_BINARY_DIR}/${file}" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endforeach()

@@ -44,17 +44,18 @@ function(shmcb_target target)
   endif()
 endfunction()
 
-# shmcb_find(<variable> <part> <package> <target> <Debian package>): looks for a dependency of an optional part and sets
-# <variable> to whether it is there. Missing, it is an error if SHMCB_BUILD_<part> is ON, and said aloud if AUTO.
-function(shmcb_find variable part package target debian)
+# shmcb_find(<variable> <option> <package> <target> <Debian package>): looks for a dependency of the optional part that
+# <option> (AUTO or ON) asks for and sets <variable> to whether it is there. Missing, it is an error if ON, and said aloud
+# if AUTO.
+function(shmcb_find variable option package target debian)
   find_package(${package} CONFIG QUIET GLOBAL)
   set(found OFF)
   if(TARGET ${target})
     set(found ON)
-  elseif(SHMCB_BUILD_${part} STREQUAL "AUTO")
-    message(STATUS "shmcb: SHMCB_BUILD_${part}=AUTO leaves something out: no ${package} (Debian: ${debian})")
+  elseif(${option} STREQUAL "AUTO")
+    message(STATUS "shmcb: ${option}=AUTO leaves something out: no ${package} (Debian: ${debian})")
   else()
-    message(FATAL_ERROR "SHMCB_BUILD_${part}=${SHMCB_BUILD_${part}} needs ${package} (Debian: ${debian})")
+    message(FATAL_ERROR "${option}=${${option}} needs ${package} (Debian: ${debian})")
   endif()
   set(${variable} ${found} PARENT_SCOPE)
 endfunction()

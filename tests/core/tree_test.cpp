@@ -38,7 +38,9 @@ std::vector<fs::path> sources() {
 
 /// docs/design.md, "Layers", from the bottom up. A file includes its own layer and those below.
 const std::vector<std::pair<std::string, std::vector<std::string>>> kLayers = {
-    {"vocabulary", {"export.hpp", "version.hpp", "time.hpp", "error.hpp", "types.hpp", "config.hpp", "failure.hpp"}},
+    {"vocabulary",
+     {"export.hpp", "version.hpp", "time.hpp", "error.hpp", "types.hpp", "config.hpp", "failure.hpp",
+      "duration_text.hpp"}},
     {"rules", {"core/rules.hpp"}},
     {"encoding",
      {"core/env.hpp", "core/words.hpp", "core/layout.hpp", "core/record.hpp", "core/process_identity.hpp",
@@ -53,6 +55,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kLayers = {
     {"breaker",
      {"permit.hpp", "breaker_options.hpp", "breaker_reports.hpp", "classify.hpp", "throw_nested.hpp",
       "circuit_breaker.hpp"}},
+    {"configuration text", {"config_text.hpp"}},
     {"umbrella", {"shmcb.hpp"}},
 };
 
@@ -83,6 +86,14 @@ TEST(Tree, OnlySegmentSourcesIncludeBoostAndNoHeaderDoes) {
     const bool includes_boost = read(path).find("#include <boost/") != std::string::npos;
     if (includes_boost) {
       EXPECT_EQ(path.filename(), "segment.cpp") << path;
+    }
+  }
+}
+
+TEST(Tree, OnlyTheReaderOfConfigurationsIncludesTomlAndNoHeaderDoes) {
+  for (const fs::path& path : sources()) {
+    if (read(path).find("#include <toml++/") != std::string::npos) {
+      EXPECT_EQ(path.filename(), "config_text.cpp") << path;
     }
   }
 }

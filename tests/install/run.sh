@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # run.sh <source> <build> <step>: one step of the install tests. `prefix` installs the build tree; every other step builds
 # a consumer in its own way and runs it. CTest passes CMAKE, CXX, GENERATOR, SHARED,
-# LIBDIR and VERSION.
+# LIBDIR, VERSION and CONFIG_TEXT (ON: shmcb::config is built).
 set -eu
 
 source_dir=$1
@@ -42,12 +42,18 @@ case $step in
     for file in include/shmcb/version.hpp "$LIBDIR/cmake/shmcb/shmcbConfig.cmake" "$LIBDIR/pkgconfig/shmcb.pc"; do
       [ -f "$prefix/$file" ] || fail "$file was not installed"
     done
-    if grep -rlE "Boost|$source_dir" "$prefix/$LIBDIR/cmake" "$prefix/$LIBDIR/pkgconfig"; then
-      fail "the files above name Boost or the source tree"
+    if [ "$CONFIG_TEXT" != ON ] && [ -e "$prefix/include/shmcb/config_text.hpp" ]; then
+      fail "config_text.hpp was installed without its library"
+    fi
+    if grep -rlE "Boost|tomlplusplus|$source_dir" "$prefix/$LIBDIR/cmake" "$prefix/$LIBDIR/pkgconfig"; then
+      fail "the files above name Boost, toml++ or the source tree"
     fi
     ;;
   find_package)
-    build_consumer -DCMAKE_PREFIX_PATH="$prefix"
+    build_consumer -DCMAKE_PREFIX_PATH="$prefix" -DCONFIG_TEXT="$CONFIG_TEXT"
+    if [ "$CONFIG_TEXT" = ON ]; then
+      expect_version "$dir/config_consumer"
+    fi
     ;;
   add_subdirectory)
     build_consumer -DSHMCB_SOURCE_DIR="$source_dir"
@@ -65,6 +71,13 @@ case $step in
     # shellcheck disable=SC2086 # the flags are words
     "$CXX" -std=c++20 -O2 "$source_dir/tests/install/main.cpp" -o "$dir/consumer" $flags "-Wl,-rpath,$prefix/$LIBDIR"
     expect_version "$dir/consumer"
+    if [ "$CONFIG_TEXT" = ON ]; then
+      flags=$(pkg-config $static --cflags --libs shmcb-config)
+      # shellcheck disable=SC2086
+      "$CXX" -std=c++20 -O2 "$source_dir/tests/install/config_main.cpp" -o "$dir/config_consumer" $flags \
+        "-Wl,-rpath,$prefix/$LIBDIR"
+      expect_version "$dir/config_consumer"
+    fi
     ;;
   *)
     fail "unknown step"

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "breaker_flags.hpp"
 #include "command.hpp"
 #include "common/exit_codes.hpp"
 #include "options.hpp"

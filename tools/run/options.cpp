@@ -7,16 +7,22 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "breaker_flags.hpp"
 #include "common/arguments.hpp"
 #include "common/exit_codes.hpp"
-#include "duration.hpp"
+#include "config_file.hpp"
+#include "parsed_option.hpp"
 #include "shmcb/core/layout.hpp"
+#include "shmcb/duration_text.hpp"
 #include "shmcb/version.hpp"
 
 namespace shmcb::run {
@@ -53,46 +59,21 @@ Exit code: the command's; death by a signal is passed on as that same signal (th
 class Help : public CLI::Formatter {
  public:
   std::string make_usage(const CLI::App*, std::string) const override {
-    return "Usage: shmcb-run --breaker NAME [OPTIONS] -- COMMAND [ARGUMENTS]\n";
+    return "Usage: shmcb-run --breaker NAME [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+           "       shmcb-run --config FILE [--breaker NAME] [OPTIONS] -- COMMAND [ARGUMENTS]\n"
+           "       shmcb-run --config FILE [--breaker NAME] [OPTIONS] --check-config\n";
   }
 };
 
-struct FieldFlag {
-  std::string_view field;
-  std::string_view flag;
-};
-
-/// By what flag a field of the configuration is given here.
-constexpr std::array kFlags{
-    FieldFlag{"failure_threshold.failures", "--failures"},
-    FieldFlag{"failure_threshold.window", "--window"},
-    FieldFlag{"failure_threshold.within", "--within"},
-    FieldFlag{"success_threshold", "--success-threshold"},
-    FieldFlag{"probe_limit", "--probe-limit"},
-    FieldFlag{"name is", "--breaker is"},
-};
-
-template <class T>
-[[nodiscard]] T value_or_complain(Result<T> result) {
-  if (!result) throw CLI::ParseError(result.error().message, CLI::ExitCodes::ValidationError);
-  return *std::move(result);
+template <class Target>
+CLI::Option* add_duration(CLI::App& app, const std::string& flag, Target& target, const std::string& help) {
+  return add_parsed(app, flag, into(target), &parse_duration, help)->type_name("DURATION");
 }
 
-/// An option whose text is read by `parse(flag, text)`, which answers a Result.
-template <class Target, class Parse>
-CLI::Option* add_parsed(CLI::App& app, const std::string& flag, Target& target, Parse parse, const std::string& help) {
-  const auto assign = [flag, &target, parse](const std::string& text) {
-    target = value_or_complain(parse(flag, text));
-  };
-  return app.add_option_function<std::string>(flag, assign, help);
-}
-
-CLI::Option* add_duration(CLI::App& app, const std::string& flag, Millis& target, const std::string& help) {
-  return add_parsed(app, flag, target, &parse_duration, help)->type_name("DURATION");
-}
-CLI::Option* add_duration(CLI::App& app, const std::string& flag, std::optional<Millis>& target,
-                          const std::string& help) {
-  return add_parsed(app, flag, target, &parse_duration, help)->type_name("DURATION");
+CLI::Option* add_text(CLI::App& app, const std::string& flag, std::optional<std::string>& target,
+                      const std::string& help) {
+  return app.add_option_function<std::string>(
+      flag, [&target](const std::string& text) { target = text; }, help);
 }
 
 template <class Enum>
@@ -106,13 +87,27 @@ void add_choice(CLI::App& app, const std::string& flag, Enum& target, std::map<s
     if (found != choices.end()) return Result<Enum>{found->second};
     return Result<Enum>{detail::bad_field(flag, detail::quoted(text), "one of " + names)};
   };
-  add_parsed(app, flag, target, choose, help)->type_name(names);
+  add_parsed(app, flag, into(target), choose, help)->type_name(names);
 }
 
-void add_breaker(CLI::App& app, Options& options) {
-  BreakerConfig& breaker = options.breaker;
-  Ratio& ratio = breaker.failure_threshold;
-  app.add_option("--breaker", breaker.name, "its name: [A-Za-z0-9_.:-]+")->required()->type_name("NAME");
+/// Where the configuration of the breaker comes from.
+struct Source {
+  std::optional<std::string> name{};
+  std::optional<std::string> file{};
+  bool check_only = false;
+  BreakerFlags flags{};
+};
+
+void add_source(CLI::App& app, Source& source) {
+  add_text(app, "--breaker", source.name, "its name: [A-Za-z0-9_.:-]+; may be left out where --config has only one")
+      ->type_name("NAME");
+  add_text(app, "--config", source.file, "a TOML file that describes it; the flags below override its fields")
+      ->type_name("FILE");
+  app.add_flag("--check-config", source.check_only,
+               "run nothing, print what would be used as TOML; without --breaker all that --config has");
+}
+
+void add_segment(CLI::App& app, Options& options) {
   app.add_option_function<std::string>(
          "--segment", [&options](const std::string& name) { options.segment.name = name; },
          "the piece of shared memory it lives in [$SHMCB_SEGMENT, else default]")
@@ -135,30 +130,23 @@ void add_breaker(CLI::App& app, Options& options) {
       ->type_name("USER|UID")
       ->expected(1)
       ->take_all();
-  app.add_option("--failures", ratio.failures, "failures that open it ...")->capture_default_str();
-  app.add_option("--window", ratio.window, "... among this many newest outcomes ...")->capture_default_str();
-  add_duration(app, "--within", ratio.within, "... none older than this")->default_str("1m");
-  add_duration(app, "--cooldown", breaker.cooldown.base, "how long it stays open before a probe is let through")
-      ->default_str("30s");
-  app.add_option("--success-threshold", breaker.success_threshold, "successful probes that close it")
-      ->capture_default_str();
-  app.add_option("--probe-limit", breaker.probe_limit, "probes at one time, on the whole host")->capture_default_str();
-  add_duration(app, "--probe-timeout", breaker.probe_timeout, "after this a probe is given up [the cooldown]");
+}
+
+void add_choices(CLI::App& app, Options& options) {
   add_choice<OnMismatch>(
       app, "--on-mismatch", options.on_mismatch,
       {{"refuse", OnMismatch::refuse}, {"adopt", OnMismatch::adopt}, {"replace", OnMismatch::replace}},
       "where it exists with other numbers [refuse]");
-  app.add_option("--config-revision", breaker.config_revision, "of two different configurations the higher one wins")
-      ->capture_default_str();
   add_choice<OnStorageFailure>(app, "--on-storage-failure", options.on_storage_failure,
                                {{"fail", OnStorageFailure::fail}, {"run", OnStorageFailure::run}},
                                "where the shared memory cannot be used: exit with 74, or run unguarded [fail]");
 }
 
 void add_command(CLI::App& app, Options& options) {
-  add_parsed(app, "--success-exit-codes", options.exit_rules.success, &parse_exit_codes, "what counts as a success [0]")
+  add_parsed(app, "--success-exit-codes", into(options.exit_rules.success), &parse_exit_codes,
+             "what counts as a success [0]")
       ->type_name("CODES");
-  add_parsed(app, "--failure-exit-codes", options.exit_rules.failure, &parse_exit_codes,
+  add_parsed(app, "--failure-exit-codes", into(options.exit_rules.failure), &parse_exit_codes,
              "what counts as a failure, such as 1,2,10-20 [all others]")
       ->type_name("CODES");
   CLI::Option* const timeout =
@@ -173,7 +161,6 @@ void add_command(CLI::App& app, Options& options) {
 [[nodiscard]] Error check(const Options& options) {
   if (options.command.words.empty()) return {Errc::invalid_config, "no command: it comes after --"};
   if (options.command.words.front().empty()) return detail::bad_field("COMMAND", "empty", "a program");
-  if (Error error = shmcb::check(options.breaker, core::kMaxNameBytes)) return error;
   const ExitRules& rules = options.exit_rules;
   if (rules.failure && (rules.success & *rules.failure).any()) {
     return {Errc::invalid_config, "--success-exit-codes and --failure-exit-codes have a code in common"};
@@ -181,24 +168,65 @@ void add_command(CLI::App& app, Options& options) {
   return {};
 }
 
-}  // namespace
-
-std::string in_terms_of_flags(std::string message) {
-  for (const FieldFlag& entry : kFlags) {
-    for (std::size_t at = 0; (at = message.find(entry.field, at)) != std::string::npos; at += entry.flag.size()) {
-      message.replace(at, entry.field.size(), entry.flag);
+/// The breakers that the command line names, with its flags laid over them; each keeps its rules.
+[[nodiscard]] Result<std::vector<BreakerConfig>> breakers_of(const Source& source) {
+  if (!source.name && !source.file) return Error{Errc::invalid_config, "--breaker is required"};
+  std::vector<BreakerConfig> breakers;
+  if (source.file) {
+    Result<std::vector<BreakerConfig>> read = breakers_in(*source.file, source.name);
+    if (!read) return read.error();
+    breakers = *std::move(read);
+  } else {
+    breakers.push_back({.name = *source.name});
+  }
+  for (BreakerConfig& breaker : breakers) {
+    source.flags.apply(breaker);
+    if (Error error = shmcb::check(breaker, core::kMaxNameBytes)) {
+      error.message = in_terms_of_flags(std::move(error.message));
+      if (source.file) error.message = *source.file + ": breaker '" + breaker.name + "': " + error.message;
+      return error;
     }
   }
-  return message;
+  return breakers;
 }
+
+[[nodiscard]] Result<BreakerConfig> breaker_of(const Source& source) {
+  Result<std::vector<BreakerConfig>> breakers = breakers_of(source);
+  if (!breakers) return breakers.error();
+  if (breakers->size() == 1) return std::move(breakers->front());
+  return Error{
+      Errc::invalid_config,
+      *source.file + (breakers->empty() ? " has no breaker" : " has several breakers; --breaker must name one")};
+}
+
+[[nodiscard]] int wrong_usage(const Error& error) {
+  fmt::print(stderr, "shmcb-run: {}\nRun with --help for more information.\n", error.message);
+  return tools::exit_usage;
+}
+
+[[nodiscard]] int check_config(const Source& source) {
+  const Result<std::vector<BreakerConfig>> breakers = breakers_of(source);
+  if (!breakers) return wrong_usage(breakers.error());
+  const Error error = print_as_text(*breakers);
+  if (!error) return tools::exit_ok;
+  if (error.code != Errc::system) return wrong_usage(error);
+  fmt::print(stderr, "shmcb-run: {}\n", error.message);
+  return tools::exit_io;
+}
+
+}  // namespace
 
 std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   Options options;
+  Source source;
   CLI::App app{kDescription, "shmcb-run"};
   app.footer(kFooter);
   app.formatter(std::make_shared<Help>());
   app.set_version_flag("--version", std::string{kVersion});
-  add_breaker(app, options);
+  add_source(app, source);
+  add_segment(app, options);
+  source.flags.add_to(app);
+  add_choices(app, options);
   add_command(app, options);
 
   // Split here: what comes after -- belongs to the command, whatever it looks like.
@@ -206,10 +234,11 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   const char* const* const dashes = std::find(argv, end, std::string_view{"--"});
   if (dashes != end) options.command.words.assign(dashes + 1, end);
   if (const auto code = tools::parse_arguments(app, static_cast<int>(dashes - argv), argv)) return *code;
-  if (const Error error = check(options)) {
-    fmt::print(stderr, "shmcb-run: {}\nRun with --help for more information.\n", in_terms_of_flags(error.message));
-    return tools::exit_usage;
-  }
+  if (source.check_only) return check_config(source);
+  if (const Error error = check(options)) return wrong_usage(error);
+  Result<BreakerConfig> breaker = breaker_of(source);
+  if (!breaker) return wrong_usage(breaker.error());
+  options.breaker = *std::move(breaker);
   return options;
 }
 

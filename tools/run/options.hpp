@@ -29,7 +29,4 @@ struct Options {
 /// The options, or the exit code to leave with; help or a message has been printed.
 [[nodiscard]] std::variant<Options, int> parse_options(int argc, const char* const* argv);
 
-/// A message about the configuration, with the flags in place of its fields.
-[[nodiscard]] std::string in_terms_of_flags(std::string message);
-
 }  // namespace shmcb::run
