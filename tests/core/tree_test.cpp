@@ -38,13 +38,16 @@ std::vector<fs::path> sources() {
 
 /// docs/design.md, "Layers", from the bottom up. A file includes its own layer and those below.
 const std::vector<std::pair<std::string, std::vector<std::string>>> kLayers = {
-    {"vocabulary", {"export.hpp", "version.hpp", "time.hpp", "error.hpp", "types.hpp", "config.hpp", "failure.hpp"}},
+    {"vocabulary",
+     {"export.hpp", "version.hpp", "time.hpp", "error.hpp", "types.hpp", "config.hpp", "failure.hpp",
+      "segment_event.hpp"}},
     {"rules", {"core/rules.hpp"}},
     {"encoding",
      {"core/env.hpp", "core/words.hpp", "core/layout.hpp", "core/record.hpp", "core/process_identity.hpp",
       "core/presence.hpp"}},
-    {"shared cell", {"core/record_pool.hpp", "core/ring.hpp", "core/breaker_cell.hpp", "core/registry.hpp"}},
-    {"segment", {"segment.hpp", "segment_reader.hpp"}},
+    {"shared cell",
+     {"core/record_pool.hpp", "core/ring.hpp", "core/journal.hpp", "core/breaker_cell.hpp", "core/registry.hpp"}},
+    {"segment", {"segment.hpp", "segment_reader.hpp", "segment_observer.hpp"}},
     {"storages", {"storage.hpp", "memory_storage.hpp", "shm_storage.hpp", "fallback_storage.hpp"}},
     {"breaker",
      {"permit.hpp", "breaker_options.hpp", "breaker_reports.hpp", "classify.hpp", "throw_nested.hpp",

@@ -9,6 +9,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "shmcb/core/journal.hpp"
 #include "shmcb/core/record_pool.hpp"
 #include "shmcb/core/ring.hpp"
 #include "shmcb/core/rules.hpp"
@@ -336,8 +337,10 @@ class BreakerCell {
         return false;
       }
     }
+    if (moves) ++record.journaled;
     if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error))
       return false;
+    if (moves) journal(word, record, effects);
     if (effects.reason != TransitionReason::none) {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
@@ -347,6 +350,31 @@ class BreakerCell {
       }
     }
     return true;
+  }
+
+  /// Tells the segment's followers of the change that has just been published. Forced states are told of also where
+  /// they were in effect already, and so have no reason.
+  void journal(Control before, const Record& record, const rules::Effects& effects) const noexcept {
+    TransitionReason reason = effects.reason;
+    const CircuitState to = record.breaker.state;
+    if (reason == TransitionReason::none) {
+      reason = to == CircuitState::closed ? TransitionReason::forced_closed
+               : to == CircuitState::open ? TransitionReason::forced_open
+                                          : TransitionReason::forced_half_open;
+    }
+    const bool forced = reason == TransitionReason::forced_closed || reason == TransitionReason::forced_open ||
+                        reason == TransitionReason::forced_half_open;
+    Journal<Env>(*view_, *presence_)
+        .write({.kind = forced ? EventKind::forced : EventKind::transition,
+                .from = effects.from,
+                .to = to,
+                .reason = static_cast<std::uint8_t>(reason),
+                .breaker = index_,
+                // relaxed: a place is not given to another name while it is in use
+                .incarnation = static_cast<std::uint32_t>(Env::load(cells_->incarnation, Env::relaxed)),
+                .number = record.journaled,
+                .change = before.next(to, true, 0).change_id(),
+                .at = effects.at});
   }
 
   // ---- the window

@@ -48,6 +48,10 @@ struct AtomicEnv {
     Step::step();
     return word.compare_exchange_strong(expected, desired, order, std::memory_order_relaxed);
   }
+  static std::uint64_t fetch_add(Word& word, std::uint64_t value, Order order) noexcept {
+    Step::step();
+    return word.fetch_add(value, order);
+  }
 };
 
 struct NoStep {

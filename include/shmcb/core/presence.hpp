@@ -4,6 +4,8 @@
 // so.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -25,6 +27,9 @@ class Presence {
     virtual bool renew(Presence& presence) noexcept = 0;
     /// Whether nobody can act any more as this incarnation of this number. In doubt no.
     virtual bool is_dead(const Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept = 0;
+    /// Wakes all processes that sleep on the futex `word`, the low half of a shared word. Only where somebody follows
+    /// the journal.
+    virtual void wake(const void* /*word*/) noexcept {}
   };
 
   explicit Presence(Kernel& kernel) noexcept : kernel_(&kernel) {}
@@ -37,6 +42,7 @@ class Presence {
     for (auto& spare : spares_)
       spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
     identity_.store(OwnerWord::make(number, incarnation, 0).bits, std::memory_order_relaxed);
+    pid_.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
     // From a place of its own, so that processes that start together do not fight over the same records.
     next_record_.store(number * 2U, std::memory_order_relaxed);  // relaxed: any will do
     // sync: presence: who sees itself current sees its number and no spare of the parent's
@@ -62,6 +68,8 @@ class Presence {
     return OwnerWord{identity_.load(std::memory_order_relaxed)}.incarnation();
   }
 
+  [[nodiscard]] std::uint32_t pid() const noexcept { return pid_.load(std::memory_order_relaxed); }
+
   /// Whether an owner word is an ownership of this process's.
   [[nodiscard]] bool owns(OwnerWord owner) const noexcept {
     return !owner.free() && !owner.published() && owner.participant() == number() &&
@@ -77,6 +85,8 @@ class Presence {
   [[nodiscard]] bool is_dead(OwnerWord owner) noexcept {
     return kernel_->is_dead(*this, owner.participant(), owner.incarnation());
   }
+
+  void wake(const void* word) noexcept { kernel_->wake(word); }
 
   /// A spare record of this process, taken out; 0: none.
   [[nodiscard]] std::uint32_t take_spare() noexcept {
@@ -111,6 +121,7 @@ class Presence {
   Kernel* kernel_;
   std::atomic<std::uint64_t> process_{0};
   std::atomic<std::uint64_t> identity_{0};
+  std::atomic<std::uint32_t> pid_{0};
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<std::uint32_t> next_record_{0};
   std::atomic<std::uint32_t> spares_[2]{};

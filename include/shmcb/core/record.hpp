@@ -18,6 +18,7 @@ struct Record {
   std::uint64_t window_generation = 0;    ///< the Closed period whose entries the window counts
   std::uint64_t window_begin = 0;         ///< the position at which that period began: nothing before it counts
   std::uint64_t window_end = 0;           ///< the flagged entry that ended it; 0: not ended by a full window
+  std::uint64_t journaled = 0;            ///< how many entries of the journal tell of this breaker
 };
 
 /// Words of a record, by meaning. Policies, growing cooldowns and modes will use the reserved ones.
@@ -34,8 +35,9 @@ enum Index : std::size_t {
   window_begin = 4,
   window_end = 5,
   window_generation = 6,
-  probe_base = 7,      // what the 32-bit probe words are relative to
-  reserved_state = 8,  // 8 and 9
+  probe_base = 7,  // what the 32-bit probe words are relative to
+  journaled = 8,
+  reserved_state = 9,
   state_end = 10,
   // The rest of the settings:
   ratio = 10,  // {failures 63..32, window 31..0}
@@ -65,6 +67,7 @@ using RecordWords = std::array<std::uint64_t, kRecordWords>;
   words[word::window_begin] = record.window_begin;
   words[word::window_end] = record.window_end;
   words[word::window_generation] = record.window_generation;
+  words[word::journaled] = record.journaled;
   words[word::ratio] = (std::uint64_t{s.failures} << 32U) | s.window;
   words[word::within] = static_cast<std::uint64_t>(s.within_ms);
   words[word::cooldown] = static_cast<std::uint64_t>(s.cooldown_ms);
@@ -115,6 +118,7 @@ constexpr std::uint64_t kMaxTick = low_bits(48);
   record.window_begin = words[word::window_begin];
   record.window_end = words[word::window_end];
   record.window_generation = words[word::window_generation];
+  record.journaled = words[word::journaled];
   return words[word::lease_at] <= kMaxTick;
 }
 
