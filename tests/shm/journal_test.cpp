@@ -6,14 +6,19 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include <gtest/gtest.h>
 
+#include "shm/futex.hpp"
+#include "shmcb/segment_reader.hpp"
 #include "shmcb/shm_storage.hpp"
+#include "support/processes.hpp"
 #include "support/test_segment.hpp"
 #include "support/threads.hpp"
 
@@ -369,6 +374,78 @@ TEST(JournalOfBreakers, TellsEachTransitionAndForcedStateWithItsNumber) {
   EXPECT_EQ(read(2).kind, EventKind::forced);
   EXPECT_EQ(read(2).from, CircuitState::closed);
   EXPECT_EQ(read(2).reason, static_cast<std::uint8_t>(TransitionReason::forced_closed));
+}
+
+/// The word does not change, so only a wake-up can end the sleep.
+TEST(Futex, WakesASleeperOfAnotherProcess) {
+  const TestSegment made;
+  auto& word = made->view().words().journal_wake;
+  StdEnv::store(word, (Bits{7} << 32U) | 5, StdEnv::relaxed);
+  test::Child sleeper = test::fork_child([&] { shm::sleep_on(&word, 5, Micros{std::chrono::hours{1}}); });
+  EXPECT_TRUE(test::wait_until([&] {
+    made->presence().wake(&word);
+    return sleeper.ends_within(test::Watchdog{1});
+  }));
+  EXPECT_EQ(sleeper.wait(), test::exited(0));
+}
+
+TEST(Futex, DoesNotSleepOnAWordThatHasChangedNorLongerThanIsAllowed) {
+  const TestSegment made;
+  auto& word = made->view().words().journal_wake;
+  StdEnv::store(word, 6, StdEnv::relaxed);
+  test::expect_success_in_child([&] {
+    shm::sleep_on(&word, 5, Micros{std::chrono::hours{1}});
+    shm::sleep_on(&word, 6, Micros{10});
+    shm::sleep_on(&word, 6, Micros{-10});
+  });
+}
+
+TEST(JournalOfAReader, HoldsWhatTheRingHoldsInTheOrderOfEachBreaker) {
+  const TestSegment made({.breakers = 4, .participants = 8, .journal_entries = kSize});
+  const auto reader = SegmentReader::open(made.options());
+  ASSERT_TRUE(reader.has_value());
+  ASSERT_EQ(reader->journal()->size(), 0U);
+  for (const char* name : {"a", "b"})
+    ASSERT_TRUE(ShmStorage<>::open(made.segment(), {.name = name}).has_value());
+  Journal<StdEnv> journal(made->view(), made->presence());
+  for (std::uint64_t n = 1; n <= 10; ++n)
+    journal.write({.breaker = 0, .number = n});
+  for (const std::uint64_t n : {2U, 1U, 4U, 3U})
+    journal.write({.breaker = 1, .number = n});
+  for (const std::uint64_t n : {11U, 13U, 12U})
+    journal.write({.breaker = 0, .number = n});
+  journal.write({.breaker = 9, .number = 1});  // no such place
+  const auto shown = [&](std::optional<std::uint32_t> place) {
+    std::string text;
+    const auto events = reader->journal(place);
+    EXPECT_TRUE(events.has_value());
+    for (const SegmentEvent& event : *events)
+      text += event.breaker + std::to_string(event.number) + " ";
+    return text;
+  };
+  EXPECT_EQ(shown(std::nullopt), "a3 a4 a5 a6 a7 a8 a9 a10 b1 b2 b3 b4 a11 a12 a13 ");
+  EXPECT_EQ(shown(1), "b1 b2 b3 b4 ");
+  EXPECT_EQ(shown(3), "");
+  EXPECT_EQ(reader->info()->journal_next, 18U);
+  // One whose writer has not got to its end, and one that somebody else has written into.
+  auto& cell = made->view().journal(17);
+  StdEnv::store(cell.header, JournalHeader::claimed(17, 2).bits, StdEnv::relaxed);
+  auto& words = made->view().journal(16).words;
+  StdEnv::store(words[journal_word::number], 99, StdEnv::relaxed);
+  EXPECT_EQ(shown(0), "a3 a4 a5 a6 a7 a8 a9 a10 a11 a13 ");
+}
+
+TEST(JournalOfAReader, IsReadWhateverStandsThere) {
+  const TestSegment made({.breakers = 4, .participants = 8, .journal_entries = kSize});
+  const auto reader = SegmentReader::open(made.options());
+  ASSERT_TRUE(reader.has_value());
+  Journal<StdEnv> journal(made->view(), made->presence());
+  for (std::uint64_t n = 1; n <= kSize; ++n)
+    journal.write({.breaker = 0, .number = n});
+  for (const Bits next : {Bits{0}, Bits{1}, ~Bits{0}, Bits{1} << 63U}) {
+    StdEnv::store(made->view().words().journal_next, next, StdEnv::relaxed);
+    EXPECT_TRUE(reader->journal().has_value());
+  }
 }
 
 }  // namespace

@@ -337,10 +337,11 @@ class BreakerCell {
         return false;
       }
     }
-    if (moves) ++record.journaled;
+    JournalEntry entry;
+    if (moves) entry = journal_entry(word, record, effects);
     if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, to, moves, record, error))
       return false;
-    if (moves) journal(word, record, effects);
+    if (moves) Journal<Env>(*view_, *presence_).write(entry);
     if (effects.reason != TransitionReason::none) {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
@@ -352,29 +353,30 @@ class BreakerCell {
     return true;
   }
 
-  /// Tells the segment's followers of the change that has just been published. Forced states are told of also where
-  /// they were in effect already, and so have no reason.
-  void journal(Control before, const Record& record, const rules::Effects& effects) const noexcept {
-    TransitionReason reason = effects.reason;
+  /// What the journal will say of the change that is about to be published: a transition, or a forced state, also one
+  /// that was in effect already. Counts it in the record.
+  [[nodiscard]] JournalEntry journal_entry(Control word, Record& record, const rules::Effects& effects) const noexcept {
     const CircuitState to = record.breaker.state;
-    if (reason == TransitionReason::none) {
-      reason = to == CircuitState::closed ? TransitionReason::forced_closed
-               : to == CircuitState::open ? TransitionReason::forced_open
-                                          : TransitionReason::forced_half_open;
+    const TransitionReason reason = effects.reason != TransitionReason::none ? effects.reason : forced_reason(to);
+    return {.kind = reason == forced_reason(to) ? EventKind::forced : EventKind::transition,
+            .from = effects.from,
+            .to = to,
+            .reason = static_cast<std::uint8_t>(reason),
+            .breaker = index_,
+            // relaxed: a place that is given to another name meanwhile has another control word too, and the swap fails
+            .incarnation = static_cast<std::uint32_t>(Env::load(cells_->incarnation, Env::relaxed)),
+            .number = ++record.journaled,
+            .change = word.next(to, true, 0).change_id(),
+            .at = effects.at};
+  }
+
+  [[nodiscard]] static constexpr TransitionReason forced_reason(CircuitState to) noexcept {
+    switch (to) {
+      case CircuitState::closed: return TransitionReason::forced_closed;
+      case CircuitState::open: return TransitionReason::forced_open;
+      case CircuitState::half_open: break;
     }
-    const bool forced = reason == TransitionReason::forced_closed || reason == TransitionReason::forced_open ||
-                        reason == TransitionReason::forced_half_open;
-    Journal<Env>(*view_, *presence_)
-        .write({.kind = forced ? EventKind::forced : EventKind::transition,
-                .from = effects.from,
-                .to = to,
-                .reason = static_cast<std::uint8_t>(reason),
-                .breaker = index_,
-                // relaxed: a place is not given to another name while it is in use
-                .incarnation = static_cast<std::uint32_t>(Env::load(cells_->incarnation, Env::relaxed)),
-                .number = record.journaled,
-                .change = before.next(to, true, 0).change_id(),
-                .at = effects.at});
+    return TransitionReason::forced_half_open;
   }
 
   // ---- the window
