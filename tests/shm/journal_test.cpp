@@ -211,7 +211,8 @@ TEST_F(TheJournal, LosesTheEntryOfAWriterThatWasOvertakenAndAtMostOneMoreToWhatI
           lost += found != JournalRead::entry ? 1 : 0;
           damaged += found == JournalRead::damaged ? 1 : 0;
         }
-        EXPECT_LE(lost, 1U);
+        constexpr std::uint64_t kClaim = 3;  // before it nothing of the others' is touched
+        EXPECT_LE(lost, k <= kClaim ? 0U : 1U);
         write(kSize);
         for (Bits position = after; position != after + kSize; ++position)
           expect_entry(position);
@@ -224,7 +225,7 @@ TEST_F(TheJournal, LosesTheEntryOfAWriterThatWasOvertakenAndAtMostOneMoreToWhatI
 TEST_F(TheJournal, ReadsAnEntryOrNoneWhateverIsWrittenMeanwhile) {
   std::uint64_t steps = 1;
   std::uint64_t overwritten = 0;
-  for (const Bits written : {kSize - 1, kSize, kSize + 1, 3 * kSize}) {
+  for (const Bits written : {Bits{0}, Bits{1}, kSize, 3 * kSize}) {
     for (std::uint64_t k = 1; k <= steps; ++k) {
       write(kSize);
       const Bits position = journal.next() - kSize;
@@ -242,7 +243,8 @@ TEST_F(TheJournal, ReadsAnEntryOrNoneWhateverIsWrittenMeanwhile) {
       }
     }
   }
-  EXPECT_GT(overwritten, 0U);
+  EXPECT_GT(steps, 8U);
+  EXPECT_GT(overwritten, 20U);
 }
 
 TEST_F(TheJournal, TakesTheEntryOfADeadWriterWhenTheRingComesRound) {
@@ -277,8 +279,7 @@ TEST_F(TheJournal, WakesThoseWhoSaidThatTheyAreAboutToSleepAndOnce) {
   EXPECT_EQ(first, second) << "two followers sleep on the same value";
   write(1);
   EXPECT_EQ(kernel.wakes, 2);
-  const auto now = static_cast<std::uint32_t>(StdEnv::load(view.words().journal_wake, StdEnv::relaxed));
-  EXPECT_NE(now, *first) << "or one that has not quite fallen asleep would sleep on";
+  EXPECT_NE(journal.announce_sleep(), first) << "or one that has not quite fallen asleep would sleep on";
 }
 
 TEST_F(TheJournal, WakesAFollowerThatComesAtAnyMomentUnlessItSeesTheEntry) {
