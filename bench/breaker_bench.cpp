@@ -149,7 +149,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
 
 void print_memory() {
   std::printf(
-      "\n### Memory\n\n| breakers | participants | window | bytes in all | bytes a breaker |\n|---|---|---|---|---|\n");
+      "\n### Memory\n\n| breakers | participants | window | bytes beside the journal | bytes a breaker |\n|---|---|---|---|---|\n");
   struct Size {
     std::uint32_t breakers;
     std::uint32_t participants;
@@ -158,7 +158,7 @@ void print_memory() {
   for (const auto& [breakers, participants, window] :
        {Size{1'024, 1'024, 10}, Size{1'024, 64, 10}, Size{1'024, 1'024, 1'000}, Size{100'000, 1'024, 10}}) {
     const auto slots = std::uint64_t{breakers} * shmcb::core::ring_capacity(window);
-    const auto bytes = shmcb::core::geometry_of(breakers, participants, slots).total_bytes;
+    const auto bytes = shmcb::core::geometry_of(breakers, participants, slots).journal_offset;
     std::printf("| %u | %u | %u | %llu | %.0f |\n", breakers, participants, window,
                 static_cast<unsigned long long>(bytes), static_cast<double>(bytes) / breakers);
   }

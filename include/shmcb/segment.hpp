@@ -24,6 +24,8 @@ struct SegmentOptions {
   std::uint64_t ring_slots = 0;  ///< at creation: slots for all windows; 0: 16 a breaker (windows up to 15). A window
                                  ///< of w takes the power of two above it, at least 16
   std::uint32_t participants = 256;      ///< at creation: attached processes with an entry in the table; 1 to 32,768
+  std::uint32_t journal_entries = 4096;  ///< at creation: entries of the journal, the newest transitions of all
+                                         ///< breakers; a power of two from 16 to 1,048,576
   std::uint32_t mode = 0600;             ///< at creation: the exact mode; at attach: write bits beyond it are refused
   std::optional<std::uint32_t> group{};  ///< at creation: the group id of the file
   std::vector<std::uint32_t> trusted_owners{};  ///< at attach: owners accepted beside the effective user and root

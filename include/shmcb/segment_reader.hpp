@@ -17,6 +17,7 @@
 #include "shmcb/error.hpp"
 #include "shmcb/export.hpp"
 #include "shmcb/segment.hpp"
+#include "shmcb/segment_event.hpp"
 #include "shmcb/time.hpp"
 #include "shmcb/types.hpp"
 
@@ -57,6 +58,7 @@ struct SegmentInfo {
   std::uint32_t places_used =
       0;  ///< of `geometry.breakers`: registered, being registered, or left behind by who died meanwhile
   std::uint64_t ring_slots_used = 0;
+  std::uint64_t journal_next = 0;       ///< how many entries the journal has been given since the creation
   std::uint32_t bad_index_entries = 0;  ///< that name no possible breaker: not 0 is corruption
   RecordCounts records{};
   std::vector<ProcessInfo> processes{};  ///< entries in use. Processes beyond the table's size are attached without one
@@ -123,6 +125,11 @@ class SHMCB_EXPORT SegmentReader {
   /// One breaker with its window; breaker_not_found. One that cannot be read is not an error of the call: see
   /// BreakerInfo::error.
   [[nodiscard]] Result<BreakerInfo> breaker(std::string_view name, Instant now = SystemClock{}.now()) const noexcept;
+
+  /// What the journal holds, oldest first, for each breaker in the order of its events; of one breaker only, if `place`
+  /// names it. Entries that are just being written, or whose writer was killed, are not among them.
+  [[nodiscard]] Result<std::vector<SegmentEvent>> journal(
+      std::optional<std::uint32_t> place = std::nullopt) const noexcept;
 
   [[nodiscard]] const std::string& name() const noexcept;
   /// 32 hexadecimal digits that no other segment has.

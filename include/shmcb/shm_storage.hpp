@@ -88,7 +88,7 @@ class ShmStorage {
 
   [[nodiscard]] ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
     if (check(note)) return {.error = Errc::invalid_config};
-    const core::CellRecord r = cell_.force(state, now_us(), draw());
+    const core::CellRecord r = cell_.force(state, now_us(), draw(), core::NoteText::of(note));
     return {.error = r.error, .transition = dress(r.transition)};
   }
 

@@ -16,6 +16,8 @@
 #include "shmcb/memory_storage.hpp"
 #include "shmcb/permit.hpp"
 #include "shmcb/segment.hpp"
+#include "shmcb/segment_event.hpp"
+#include "shmcb/segment_observer.hpp"
 #include "shmcb/segment_reader.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "shmcb/storage.hpp"

@@ -55,6 +55,18 @@ enum class TransitionReason : std::uint8_t {
 };
 inline constexpr std::size_t kTransitionReasons = 12;
 
+/// What an entry of a segment's journal tells. The values are part of the segment format. `none` stands where nothing is
+/// told.
+enum class EventKind : std::uint8_t {
+  none = 0,
+  transition = 1,
+  forced = 2,             ///< a state was forced, also one that was in effect already
+  mode_change = 3,        ///< somebody set a mode
+  mode_expired = 4,       ///< a mode ended by itself
+  settings_replaced = 5,  ///< other numbers
+  ramp_ended = 6,         ///< the breaker admits everything again
+};
+
 /// What `record_outcome` did with an outcome.
 enum class RecordStatus : std::uint8_t {
   counted,   ///< it entered the window, or was a probe's verdict
@@ -239,6 +251,19 @@ struct CountersResult {
     case TransitionReason::consecutive_failures_reached: return "consecutive-failures-reached";
     case TransitionReason::slow_rate_reached: return "slow-rate-reached";
     case TransitionReason::probe_slow: return "probe-slow";
+  }
+  return "invalid";
+}
+
+[[nodiscard]] constexpr std::string_view to_string(EventKind kind) noexcept {
+  switch (kind) {
+    case EventKind::none: return "none";
+    case EventKind::transition: return "transition";
+    case EventKind::forced: return "forced";
+    case EventKind::mode_change: return "mode-change";
+    case EventKind::mode_expired: return "mode-expired";
+    case EventKind::settings_replaced: return "settings-replaced";
+    case EventKind::ramp_ended: return "ramp-ended";
   }
   return "invalid";
 }

@@ -17,6 +17,8 @@
 #include <mutex>
 #include <vector>
 
+#include "futex.hpp"
+
 namespace shmcb::shm {
 
 namespace {
@@ -285,6 +287,10 @@ bool Participants::is_unheld(const core::Presence& presence, std::uint16_t numbe
     return true;  // relaxed: left in order, before it let go of the lock
   const ProcessSeen last = read_entry(*entry);
   return last.pid_namespace != describe_self().pid_namespace || !may_live(last);
+}
+
+void Participants::wake(const void* word) noexcept {
+  wake_sleepers(word);
 }
 
 void Participants::leave(core::Presence& presence) noexcept {

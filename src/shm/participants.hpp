@@ -27,6 +27,7 @@ class Participants final : public core::Presence::Kernel {
   bool renew(core::Presence& presence) noexcept override;
   bool is_dead(const core::Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept override;
   bool is_unheld(const core::Presence& presence, std::uint16_t number) noexcept override;
+  void wake(const void* word) noexcept override;
 
   /// Leaves in order, if `presence` is this process's own: gives its spare records back and its number up.
   void leave(core::Presence& presence) noexcept;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -161,6 +162,8 @@ core::Header make_header(const SegmentOptions& options, const core::Geometry& g)
   h.breakers_offset = g.breakers_offset;
   h.records_offset = g.records_offset;
   h.rings_offset = g.rings_offset;
+  h.journal_offset = g.journal_offset;
+  h.journal_bytes = std::uint64_t{g.journal_entries} * sizeof(core::JournalCell<core::StdEnv>);
   h.creator_pid = static_cast<std::uint32_t>(::getpid());
   h.checksum = checksum_of(h);
   return h;
@@ -226,17 +229,26 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
   if (h.epoch_us < 0 || h.epoch_us > kLatestEpochUs) {
     return refuse(Errc::corrupt, "epoch", std::to_string(h.epoch_us), "0 to 2^60");
   }
-  geometry = core::geometry_of(h.breakers, h.participants, h.ring_slots);
+  constexpr std::uint64_t kEntryBytes = sizeof(core::JournalCell<core::StdEnv>);
+  const std::uint64_t entries = h.journal_bytes / kEntryBytes;
+  if (h.journal_bytes % kEntryBytes != 0 || entries < core::kMinJournal || entries > core::kMaxJournal ||
+      !std::has_single_bit(entries)) {
+    return refuse(Errc::corrupt, "size of the journal", std::to_string(h.journal_bytes) + " bytes",
+                  "a power of two of entries, from 16 to 1048576");
+  }
+  geometry = core::geometry_of(h.breakers, h.participants, h.ring_slots, static_cast<std::uint32_t>(entries));
   const core::Geometry claimed{.breakers = h.breakers,
                                .records = h.records,
                                .participants = h.participants,
                                .index_slots = h.index_slots,
                                .ring_slots = h.ring_slots,
+                               .journal_entries = geometry.journal_entries,
                                .participants_offset = h.participants_offset,
                                .index_offset = h.index_offset,
                                .breakers_offset = h.breakers_offset,
                                .records_offset = h.records_offset,
                                .rings_offset = h.rings_offset,
+                               .journal_offset = h.journal_offset,
                                .total_bytes = h.total_bytes};
   if (!(claimed == geometry)) {
     return refuse(Errc::corrupt, "geometry (sizes and offsets)", "not what its capacities give",
@@ -289,13 +301,19 @@ Error check_create_options(const SegmentOptions& options, core::Geometry& geomet
   if (slots < core::kMinRing || slots > std::uint64_t{1} << 36U) {
     return refuse("ring_slots", std::to_string(slots), "from " + std::to_string(core::kMinRing) + " to 2^36");
   }
+  if (options.journal_entries < core::kMinJournal || options.journal_entries > core::kMaxJournal ||
+      !std::has_single_bit(options.journal_entries)) {
+    return refuse(
+        "journal_entries", std::to_string(options.journal_entries),
+        "a power of two from " + std::to_string(core::kMinJournal) + " to " + std::to_string(core::kMaxJournal));
+  }
   if (options.epoch) {
     const std::int64_t epoch_us = options.epoch->time_since_epoch().count();
     if (epoch_us < 0 || epoch_us > kLatestEpochUs)
       return refuse("epoch", std::to_string(epoch_us) + " us", "from 0 to 2^60 us");
   }
   geometry = core::geometry_of(options.breakers, options.participants,
-                               (slots + core::kMinRing - 1) / core::kMinRing * core::kMinRing);
+                               (slots + core::kMinRing - 1) / core::kMinRing * core::kMinRing, options.journal_entries);
 
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&

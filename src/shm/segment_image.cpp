@@ -85,4 +85,8 @@ Error SegmentImage::read_units(std::uint64_t first, std::uint64_t count) {
   return read(geometry().rings_offset + first * kBytes, count * kBytes);
 }
 
+Error SegmentImage::read_journal() {
+  return read(geometry().journal_offset, std::uint64_t{geometry().journal_entries} * sizeof(core::JournalCell<Env>));
+}
+
 }  // namespace shmcb::shm

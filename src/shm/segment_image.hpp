@@ -32,6 +32,7 @@ class SegmentImage {
   [[nodiscard]] Error read_breakers(std::uint32_t first, std::uint32_t count);
   [[nodiscard]] Error read_records(std::uint32_t first, std::uint32_t count);
   [[nodiscard]] Error read_units(std::uint64_t first, std::uint64_t count);
+  [[nodiscard]] Error read_journal();
 
   [[nodiscard]] const core::SegmentView<Env>& view() const noexcept { return view_; }
   [[nodiscard]] const core::Geometry& geometry() const noexcept { return view_.geometry(); }

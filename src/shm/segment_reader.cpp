@@ -7,11 +7,15 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <map>
+#include <set>
 #include <unordered_map>
 
+#include "events.hpp"
 #include "participants.hpp"
 #include "segment_files.hpp"
 #include "segment_image.hpp"
+#include "shmcb/core/journal.hpp"
 #include "shmcb/core/presence.hpp"
 #include "shmcb/core/registry.hpp"
 
@@ -71,6 +75,13 @@ Result<T> without_exceptions(F function) noexcept {
   }
   return out;
 }
+
+/// Nobody to be, nobody to ask: reading needs neither.
+struct NoKernel final : core::Presence::Kernel {
+  bool renew(core::Presence&) noexcept override { return false; }
+  bool is_dead(const core::Presence&, std::uint16_t, std::uint32_t) noexcept override { return false; }
+  bool is_unheld(const core::Presence&, std::uint16_t) noexcept override { return false; }
+};
 
 // ---- reading what is used -----------------------------------------------------------------------
 
@@ -330,13 +341,6 @@ class Decoder {
   }
 
  private:
-  /// Nobody to be, nobody to ask: reading needs neither.
-  struct NoKernel final : core::Presence::Kernel {
-    bool renew(core::Presence&) noexcept override { return false; }
-    bool is_dead(const core::Presence&, std::uint16_t, std::uint32_t) noexcept override { return false; }
-    bool is_unheld(const core::Presence&, std::uint16_t) noexcept override { return false; }
-  };
-
   /// A snapshot with the tail found by the first hint of the interval that fits the copied slots. The ring was copied
   /// from its low addresses to its high ones while others appended in the same direction, so the copy has one tail, as
   /// a ring at rest has.
@@ -392,11 +396,8 @@ class Decoder {
     if (mode == Mode::automatic) return;
     const rules::Tick until = record.breaker.mode_until;
     if (until != rules::kNever) info.mode_left = Millis{std::max<rules::Tick>(0, until - now_us_ / 1'000)};
-    const auto text = [](const auto& bytes) {
-      return std::string(bytes.begin(), std::find(bytes.begin(), bytes.end(), '\0'));
-    };
-    info.mode_who = text(record.note.who);
-    info.mode_why = text(record.note.why);
+    info.mode_who = core::NoteText::text(record.note.who);
+    info.mode_why = core::NoteText::text(record.note.why);
   }
 
   /// The entries that `state` has counted; see BreakerCell::snapshot for where they end.
@@ -581,6 +582,64 @@ class BreakersReading {
   bool may_read_again_ = true;
 };
 
+// ---- the journal --------------------------------------------------------------------------------
+
+/// Reads and decodes the journal. One copy is enough: an entry that was being written while it was made does not add up.
+class JournalReading {
+ public:
+  JournalReading(int fd, const core::Geometry& geometry, Instant epoch) : image_(fd, geometry), epoch_(epoch) {}
+
+  [[nodiscard]] Error all(std::optional<std::uint32_t> place, std::vector<SegmentEvent>& events) {
+    if (Error error = image_.read_journal()) return error;
+    std::vector<core::JournalEntry> entries;
+    if (Error error = image_.read_words()) return error;  // afterwards: what was copied is not beyond it
+    const std::uint64_t next = get(image_.view().words().journal_next);
+    const std::uint64_t size = image_.geometry().journal_entries;
+    // Of an entry that was taken up while the copy was made, the one that it replaced may have been copied.
+    for (std::uint64_t position = next - std::min(next, 2 * size); position != next; ++position) {
+      core::JournalEntry entry;
+      if (journal_.read(position, entry) != core::JournalRead::entry) continue;
+      if (entry.breaker < image_.geometry().breakers && (!place || entry.breaker == *place)) entries.push_back(entry);
+    }
+    order_each_breaker(entries);
+    if (Error error = read_places_of(entries)) return error;
+    const shm::Events to(image_.view(), epoch_);
+    events.reserve(entries.size());
+    for (const core::JournalEntry& entry : entries)
+      events.push_back(to.of(entry));
+    return {};
+  }
+
+ private:
+  /// Entries of one breaker trade places until they stand in its order; those of others stay where they are.
+  static void order_each_breaker(std::vector<core::JournalEntry>& entries) {
+    std::map<std::uint64_t, std::vector<std::size_t>> places_of;
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      places_of[(std::uint64_t{entries[i].breaker} << 32U) | entries[i].incarnation].push_back(i);
+    const std::vector<core::JournalEntry> as_read = entries;
+    for (const auto& [breaker, at] : places_of) {
+      std::vector<std::size_t> sorted = at;
+      std::sort(sorted.begin(), sorted.end(),
+                [&](std::size_t a, std::size_t b) { return as_read[a].number < as_read[b].number; });
+      for (std::size_t i = 0; i < at.size(); ++i)
+        entries[at[i]] = as_read[sorted[i]];
+    }
+  }
+
+  [[nodiscard]] Error read_places_of(const std::vector<core::JournalEntry>& entries) {
+    std::set<std::uint32_t> places;
+    for (const core::JournalEntry& entry : entries)
+      places.insert(entry.breaker);
+    return read_places(image_, {places.begin(), places.end()});
+  }
+
+  SegmentImage image_;
+  Instant epoch_;
+  NoKernel kernel_;
+  core::Presence presence_{kernel_};
+  core::Journal<Env> journal_{image_.view(), presence_};
+};
+
 // ---- the segment as a whole ---------------------------------------------------------------------
 
 /// Calls `use(index, cell)` for each of `count` cells from `offset` on, reading some at a time.
@@ -611,6 +670,7 @@ class Census {
     if (Error error = scan_index(image_, index)) return error;
     const core::Geometry& g = image_.geometry();
     const std::uint64_t units = core::ArenaWord{get(image_.view().words().arena)}.units();
+    info.journal_next = get(image_.view().words().journal_next);
     info.ring_slots_used = std::min(units * core::kMinRing, g.ring_slots);
     for (std::uint32_t n = 0; n < g.participants; ++n) {
       const auto number = static_cast<std::uint16_t>(n);
@@ -754,6 +814,15 @@ Result<BreakerInfo> SegmentReader::breaker(std::string_view name, Instant now) c
     // Recycled, or on the way there, since it was found.
     if (!info.error && info.name != name) return state_->refuse(BreakersReading::not_found(name));
     return info;
+  });
+}
+
+Result<std::vector<SegmentEvent>> SegmentReader::journal(std::optional<std::uint32_t> place) const noexcept {
+  return without_exceptions<std::vector<SegmentEvent>>([&]() -> Result<std::vector<SegmentEvent>> {
+    std::vector<SegmentEvent> events;
+    JournalReading reading(state_->fd.get(), state_->geometry, Instant{Micros{state_->header.epoch_us}});
+    if (Error error = reading.all(place, events)) return state_->refuse(error);
+    return events;
   });
 }
 

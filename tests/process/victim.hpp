@@ -97,8 +97,12 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
 /// A fresh segment and breaker, the clock of scripts, and the children that act on it.
 class Stage {
  public:
-  explicit Stage(const BreakerConfig& config)
-      : test_({.breakers = 4, .ring_slots = 256, .participants = 16, .epoch = kScriptStart}),
+  explicit Stage(const BreakerConfig& config, std::uint32_t journal_entries = 64)
+      : test_({.breakers = 4,
+               .ring_slots = 256,
+               .participants = 16,
+               .journal_entries = journal_entries,
+               .epoch = kScriptStart}),
         runner_(open(test_, config, clock_), clock_) {}
 
   [[nodiscard]] const Segment& segment() const { return test_.segment(); }

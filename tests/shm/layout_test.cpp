@@ -69,6 +69,10 @@ TEST(Layout, OfABreakerIsTheDocumentedOne) {
   EXPECT_EQ(offsetof(Participant, process), 8U);
   EXPECT_EQ(offsetof(Participant, pid), 16U);
   EXPECT_EQ(offsetof(Participant, start_time), 24U);
+  using Words = SegmentWords<StdEnv>;
+  EXPECT_EQ(offsetof(Words, journal_next), 24U);
+  EXPECT_EQ(offsetof(Words, journal_wake), 32U);
+  EXPECT_EQ(sizeof(JournalCell<StdEnv>), 192U);
 }
 
 TEST(Layout, BeginsWithAMagicThatAHexDumpShows) {
@@ -142,15 +146,16 @@ TEST(Geometry, LaysThePartsOutOneAfterTheOtherOnPagesOfTheirOwn) {
     for (const std::uint32_t participants : {1U, 3U, 1024U, kMaxParticipants}) {
       for (const std::uint64_t slots :
            {std::uint64_t{16}, std::uint64_t{17}, std::uint64_t{breakers} * 16, std::uint64_t{1} << 40U}) {
-        const Geometry g = geometry_of(breakers, participants, slots);
+        const Geometry g = geometry_of(breakers, participants, slots, 64);
         EXPECT_EQ(g.participants_offset, kHeaderBytes);
         EXPECT_GE(g.index_offset, g.participants_offset + std::uint64_t{participants} * 32);
         EXPECT_GE(g.breakers_offset, g.index_offset + std::uint64_t{g.index_slots} * 8);
         EXPECT_GE(g.records_offset, g.breakers_offset + std::uint64_t{breakers} * sizeof(BreakerCells<StdEnv>));
         EXPECT_GE(g.rings_offset, g.records_offset + std::uint64_t{g.records} * sizeof(RecordCell<StdEnv>));
-        EXPECT_GE(g.total_bytes, g.rings_offset + slots * 8);
+        EXPECT_GE(g.journal_offset, g.rings_offset + slots * 8);
+        EXPECT_GE(g.total_bytes, g.journal_offset + std::uint64_t{64} * 192);
         for (const std::uint64_t offset : {g.participants_offset, g.index_offset, g.breakers_offset, g.records_offset,
-                                           g.rings_offset, g.total_bytes}) {
+                                           g.rings_offset, g.journal_offset, g.total_bytes}) {
           EXPECT_EQ(offset % 4096, 0U);
         }
         EXPECT_TRUE(std::has_single_bit(g.index_slots));
@@ -161,8 +166,8 @@ TEST(Geometry, LaysThePartsOutOneAfterTheOtherOnPagesOfTheirOwn) {
   }
 }
 
-TEST(Geometry, OfTheDefaultsNeedsAtMostTwoKibibytesABreakerInAll) {
-  EXPECT_LE(geometry_of(1024, 256, 1024 * 16).total_bytes, 1024U * 2048U);
+TEST(Geometry, OfTheDefaultsNeedsAtMostTwoKibibytesABreakerBesideTheJournal) {
+  EXPECT_LE(geometry_of(1024, 256, 1024 * 16).journal_offset, 1024U * 2048U);
 }
 
 TEST(Geometry, OfAHundredThousandBreakersFitsInto256Mebibytes) {
@@ -173,7 +178,7 @@ class View : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kBreakers = 3;
   static constexpr std::uint32_t kParticipants = 2;
-  const Geometry geometry = geometry_of(kBreakers, kParticipants, 64);
+  const Geometry geometry = geometry_of(kBreakers, kParticipants, 64, 16);
   // Aligned as a mapping is.
   struct alignas(4096) Page {
     std::array<std::byte, 4096> bytes;
@@ -210,6 +215,13 @@ TEST_F(View, TakesAnyHashToASlotOfTheIndex) {
     EXPECT_GE(offset(&view.index_slot(hash)), geometry.index_offset);
     EXPECT_LT(offset(&view.index_slot(hash)), geometry.index_offset + std::uint64_t{geometry.index_slots} * 8);
   }
+}
+
+TEST_F(View, TakesAnyPositionToAnEntryOfTheJournal) {
+  EXPECT_EQ(offset(&view.journal(0)), geometry.journal_offset);
+  EXPECT_EQ(offset(&view.journal(3)), geometry.journal_offset + std::uint64_t{3} * 192);
+  EXPECT_EQ(&view.journal(16 + 3), &view.journal(3));
+  EXPECT_EQ(offset(&view.journal(~std::uint64_t{0})), geometry.journal_offset + std::uint64_t{15} * 192);
 }
 
 TEST_F(View, GivesOutARingOnlyWhereAllOfItLiesInTheArena) {

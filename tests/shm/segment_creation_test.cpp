@@ -109,6 +109,10 @@ TEST_F(Creation, RefusesEachOptionOutOfItsRangeAndNamesFieldValueAndRule) {
                  {"ring_slots is 68719476737"});
   expect_refused(with([](auto& o) { o.ring_slots = ~std::uint64_t{0}; }), Errc::invalid_segment_options,
                  {"ring_slots is 18446744073709551615"});
+  for (const std::uint32_t entries : {0U, 8U, 17U, 4095U, 1U << 21U, ~0U}) {
+    expect_refused(with([=](auto& o) { o.journal_entries = entries; }), Errc::invalid_segment_options,
+                   {"journal_entries is " + std::to_string(entries), "a power of two from 16 to 1048576"});
+  }
   expect_refused(with([](auto& o) { o.epoch = Instant{Micros{-1}}; }), Errc::invalid_segment_options,
                  {"epoch is -1 us", "from 0 to 2^60 us"});
   expect_refused(with([](auto& o) { o.epoch = Instant::max(); }), Errc::invalid_segment_options,
@@ -295,6 +299,7 @@ TEST_F(CreationOn, AFullFileSystemIsAnErrorAndLeavesNoFile) {
 }
 
 TEST_F(CreationOn, AFileSystemThatFillsUpLaterNeverTakesMemoryBack) {
+  options.journal_entries = 16;
   run_on("tmpfs", "size=256k", 0, [&] {
     const auto segment = Segment::create(options);
     ASSERT_TRUE(segment) << segment.error().message;

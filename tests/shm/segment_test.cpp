@@ -206,6 +206,12 @@ TEST_F(AttachTo, AHeaderWithOneForeignFieldIsRefusedWithFieldFoundAndExpected) {
       {"breakers' offset", [](auto& h) { h.breakers_offset = ~std::uint64_t{0}; }, Errc::corrupt, {"geometry"}},
       {"records' offset", [](auto& h) { h.records_offset = 1; }, Errc::corrupt, {"geometry"}},
       {"rings' offset", [](auto& h) { h.rings_offset = 1; }, Errc::corrupt, {"geometry"}},
+      {"journal's offset", [](auto& h) { h.journal_offset -= 4096; }, Errc::corrupt, {"geometry"}},
+      {"no journal", [](auto& h) { h.journal_bytes = 0; }, Errc::corrupt, {"size of the journal is 0", "power of two"}},
+      {"a journal of other entries", [](auto& h) { h.journal_bytes += 64; }, Errc::corrupt, {"size of the journal"}},
+      {"a journal of three quarters", [](auto& h) { h.journal_bytes = 48 * 192; }, Errc::corrupt, {"expected a power"}},
+      {"a longer journal", [](auto& h) { h.journal_bytes *= 2; }, Errc::corrupt, {"geometry", "expected"}},
+      {"a journal beyond all bounds", [](auto& h) { h.journal_bytes = 192ULL << 21U; }, Errc::corrupt, {"1048576"}},
       {"total size",
        [](auto& h) { h.total_bytes = 4096; },
        Errc::corrupt,
@@ -243,7 +249,6 @@ TEST_F(AttachTo, AHeaderWithWhatOnlyLaterVersionsKnowWorks) {
   const std::vector<Patch> patches{
       {"newer minor", [](auto& h) { h.layout_minor = 9; }, Errc::ok, {}},
       {"compatible features", [](auto& h) { h.features_compatible = ~std::uint64_t{0}; }, Errc::ok, {}},
-      {"a journal", [](auto& h) { h.journal_offset = h.journal_bytes = ~std::uint64_t{0}; }, Errc::ok, {}},
       {"the reserved word", [](auto& h) { h.reserved = ~0U; }, Errc::ok, {}},
       {"another creator",
        [](auto& h) { h.creator_pid = ~0U, h.creation_id[0] ^= 1U, h.created_wall_ns = INT64_MIN; },
@@ -312,7 +317,7 @@ TEST_F(AttachTo, AHeaderWithAnyBitFlippedAndSignedAnewIsRefusedOrWorks) {
 }
 
 TEST(SegmentWords, WithAnyBitFlippedGiveErrorsOrWork) {
-  constexpr std::size_t kWords = 3;
+  constexpr std::size_t kWords = 5;
   for (std::size_t bit = 0; bit < kWords * 64; ++bit) {
     const TestSegment made({.breakers = 4, .participants = 2});
     std::uint64_t words[kWords] = {};

@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/exit_codes.hpp"
+#include "shmcb/core/journal.hpp"
 #include "shmcb/segment_reader.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/processes.hpp"
@@ -193,7 +194,8 @@ TEST_F(Inspect, ShowsAClosedBreakerOnOneScreen) {
                 "settings    failures 5, window 100, within 3600000ms, cooldown 30000ms,\n"
                 "            success threshold 1, probe limit 1, probe timeout 30000ms, revision 3\n"
                 "memory      1920 bytes, 128 ring slots\n"
-                "generation  0\n");
+                "generation  0\n"
+                "events      none in the journal\n");
   EXPECT_EQ(result.errors, "");
   EXPECT_EQ(result.exit_code, tools::exit_ok);
 }
@@ -277,10 +279,53 @@ TEST_F(Inspect, ShowsABreakerAsJson) {
         "failure": false,
         "age_ns": <ns>
       }
-    ]
+    ],
+    "events": []
   }
 }
 )");
+}
+
+TEST_F(Inspect, ShowsTheNewestEventsOfABreaker) {
+  const std::string pid = std::to_string(::getpid());
+  const auto shown = [&](const std::string& name) {
+    const std::regex wall{R"re(20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ)re"};
+    return std::regex_replace(run({"show", name}).output, wall, "<wall>");
+  };
+  EXPECT_THAT(shown("gamma"),
+              EndsWith("events      <wall> #1 closed to open, failure-threshold-reached, pid " + pid +
+                       "\n            <wall> #2 open to half-open, cooldown-elapsed, pid " + pid + "\n"));
+  Storage beta = open(
+      {.name = "beta:2", .failure_threshold = {.failures = 3, .window = 5, .within = hours{1}}, .cooldown = hours{10}});
+  for (int i = 0; i < 20; ++i)
+    ASSERT_EQ(beta.force_state(CircuitState::closed).error, Errc::ok);
+  EXPECT_THAT(shown("beta:2"), HasSubstr("events      <wall> #12 forced from closed to closed, pid " + pid + "\n"));
+  const auto json = nlohmann::json::parse(run({"show", "beta:2", "-o", "json"}).output)["breaker"]["events"];
+  ASSERT_EQ(json.size(), 21U);
+  EXPECT_EQ(json[0]["number"], 1);
+  EXPECT_EQ(json[0]["kind"], "transition");
+  EXPECT_EQ(json[1]["kind"], "forced");
+  EXPECT_EQ(json[1]["from"], "open");
+  EXPECT_EQ(json[1]["reason"], "forced-closed");
+  EXPECT_EQ(json[20]["pid"], ::getpid());
+  EXPECT_EQ(json[20]["mode_ns"], nullptr);
+}
+
+TEST_F(Inspect, ShowsWhoForcedAStateAndWhyWithoutWhatATerminalWouldObey) {
+  core::Journal<core::StdEnv> journal(segment_->view(), segment_->presence());
+  journal.write({.kind = EventKind::forced,
+                 .from = CircuitState::closed,
+                 .to = CircuitState::open,
+                 .breaker = 2,
+                 .number = 1,
+                 .who = core::journal_text<core::kWhoBytes>("op\x1b[2J"),
+                 .why = core::journal_text<core::kWhyBytes>("roll-out \xff")});
+  const std::string expected =
+      "forced from closed to open, pid " + std::to_string(::getpid()) + ", by op\\x1b[2J: roll-out \\xff\n";
+  EXPECT_THAT(run({"show", "alpha"}).output, EndsWith(expected));
+  const auto json = nlohmann::json::parse(run({"show", "alpha", "-o", "json"}).output)["breaker"]["events"];
+  EXPECT_EQ(json[0]["who"], "op\\x1b[2J");
+  EXPECT_EQ(json[0]["why"], "roll-out \\xff");
 }
 
 TEST_F(Inspect, SaysThatABreakerDoesNotExist) {
@@ -300,6 +345,7 @@ TEST_F(Inspect, ShowsWhatTheSegmentIsMadeOf) {
               EndsWith("breakers     3 registered, 3 of 4 places used\n"
                        "ring slots   160 of 1024 given out\n"
                        "records      11 free, 3 current, 0 held by live processes, 0 left behind by the dead\n"
+                       "journal      4096 entries, 3 written since the creation\n"
                        "processes    1 of 4 entries in use, 1 alive\n"
                        "             0: pid " +
                        std::to_string(::getpid()) + ", alive\n"));
@@ -307,6 +353,8 @@ TEST_F(Inspect, ShowsWhatTheSegmentIsMadeOf) {
   EXPECT_EQ(json["schema"], "shmcb-inspect/info/1");
   EXPECT_EQ(json["records_current"], 3);
   EXPECT_EQ(json["mode"], 0640);
+  EXPECT_EQ(json["journal_entries"], 4096);
+  EXPECT_EQ(json["journal_next"], 3);
   EXPECT_EQ(json["processes"][0]["pid"], ::getpid());
 }
 
@@ -385,13 +433,14 @@ class InspectChanges : public ::testing::Test {
 };
 
 TEST_F(InspectChanges, CreateASegmentAsToldAndRemoveIt) {
-  ProgramResult result = inspect({"create", "--segment", name_, "--breakers", "10", "--ring-slots", "4096",
-                                  "--participants", "20", "--mode", "0660", "--group", std::to_string(::getegid())});
+  ProgramResult result =
+      inspect({"create", "--segment", name_, "--breakers", "10", "--ring-slots", "4096", "--participants", "20",
+               "--journal", "64", "--mode", "0660", "--group", std::to_string(::getegid())});
   EXPECT_EQ(result.exit_code, tools::exit_ok);
   EXPECT_EQ(result.errors, "");
   const auto info = SegmentReader::open(options_)->info();
   ASSERT_TRUE(info);
-  EXPECT_EQ(info->geometry, core::geometry_of(10, 20, 4096));
+  EXPECT_EQ(info->geometry, core::geometry_of(10, 20, 4096, 64));
   EXPECT_EQ(info->mode, 0660U);
   EXPECT_EQ(info->group, ::getegid());
   EXPECT_EQ(result.output, "segment '" + name_ + "' created: " + std::to_string(info->geometry.total_bytes) +
@@ -419,6 +468,8 @@ TEST_F(InspectChanges, CreateRefusesImpossibleCapacitiesAndLeavesNothing) {
                  who + "breakers is 0; it must be from 1 to 900000");
   expect_refused({"create", "-s", name_, "--participants", "40000"}, tools::exit_usage,
                  who + "participants is 40000; it must be from 1 to 32768");
+  expect_refused({"create", "-s", name_, "--journal", "100"}, tools::exit_usage,
+                 who + "journal_entries is 100; it must be a power of two from 16 to 1048576");
   expect_refused({"create", "-s", name_, "--mode", "0400"}, tools::exit_usage,
                  who + "mode is 0400; it must be 0600, with read and write bits for group and others as wanted");
   EXPECT_NE(::access(path_.c_str(), F_OK), 0);

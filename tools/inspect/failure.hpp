@@ -50,6 +50,8 @@ inline constexpr const char* kExitCodes =
     case Errc::ring_full:
     case Errc::records_exhausted:
     case Errc::version_exhausted:
+    case Errc::group_full:
+    case Errc::wrong_group:
     case Errc::unusable: break;  // of writing to breakers: nothing here does
   }
   return tools::exit_software;

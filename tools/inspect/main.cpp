@@ -96,8 +96,12 @@ void complain(std::string_view message) {
   if (!reader) return fail(reader.error());
   const Result<BreakerInfo> breaker = reader->breaker(arguments.breaker);
   if (!breaker) return fail(breaker.error());
+  Result<std::vector<SegmentEvent>> events = reader->journal(breaker->place);
+  if (!events) return fail(events.error());
+  // Others are of names that had the place before.
+  std::erase_if(*events, [&](const SegmentEvent& event) { return event.breaker != breaker->name; });
   const int code = complain_about({*breaker});
-  return print(arguments.json ? show_json(*reader, *breaker) : show_text(*reader, *breaker), code);
+  return print(arguments.json ? show_json(*reader, *breaker, *events) : show_text(*reader, *breaker, *events), code);
 }
 
 [[nodiscard]] int info(const Arguments& arguments) {
@@ -214,6 +218,9 @@ void add_create_options(CLI::App& app, Arguments& arguments) {
       ->capture_default_str();
   app.add_option("--participants", segment.participants, "how many attached processes have an entry of their own")
       ->capture_default_str();
+  app.add_option("--journal", segment.journal_entries,
+                 "entries of the journal of transitions, a power of two, 192 bytes each")
+      ->capture_default_str();
   app.add_option_function<std::string>(
          "--mode", [&segment](const std::string& text) { segment.mode = tools::mode_of(text); },
          "the file's exact mode, in octal")
@@ -234,8 +241,10 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
 
     CLI::App* list_command = app.add_subcommand("list", "a table of all breakers");
-    CLI::App* show_command = app.add_subcommand("show", "one breaker: state, window, probes, settings");
-    CLI::App* info_command = app.add_subcommand("info", "the segment: capacities, records, attached processes");
+    CLI::App* show_command =
+        app.add_subcommand("show", "one breaker: state, window, probes, settings, newest transitions");
+    CLI::App* info_command =
+        app.add_subcommand("info", "the segment: capacities, records, journal, attached processes");
     CLI::App* create_command = app.add_subcommand("create", "makes a segment, before the first process attaches");
     CLI::App* rm_command = app.add_subcommand("rm", "removes a segment; attached processes keep what they have");
     for (CLI::App* command : {list_command, show_command, info_command}) {

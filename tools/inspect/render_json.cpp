@@ -99,6 +99,26 @@ using Json = nlohmann::ordered_json;
   return out;
 }
 
+[[nodiscard]] Json json_of(const std::vector<SegmentEvent>& events) {
+  Json out = Json::array();
+  for (const SegmentEvent& e : events) {
+    out.push_back({{"number", e.number},
+                   {"kind", std::string{to_string(e.kind)}},
+                   {"from", std::string{to_string(e.from)}},
+                   {"to", std::string{to_string(e.to)}},
+                   {"reason", std::string{to_string(e.reason)}},
+                   {"mode_from", std::string{to_string(e.mode_from)}},
+                   {"mode_to", std::string{to_string(e.mode_to)}},
+                   {"mode_ns", e.until ? Json(ns(*e.until - e.occurred_at)) : Json(nullptr)},
+                   {"generation", e.generation},
+                   {"wall_ns", e.wall_ns},
+                   {"pid", e.pid},
+                   {"who", escaped(e.who)},
+                   {"why", escaped(e.why)}});
+  }
+  return out;
+}
+
 /// Without the window.
 [[nodiscard]] Json json_of(const BreakerInfo& b) {
   Json out{{"name", escaped(b.name)}, {"place", b.place}, {"error", json_of(b.error)}};
@@ -140,9 +160,11 @@ std::string list_json(const SegmentReader& segment, const std::vector<BreakerInf
   return text({{"schema", "shmcb-inspect/list/1"}, {"segment", json_of(segment)}, {"breakers", std::move(rows)}});
 }
 
-std::string show_json(const SegmentReader& segment, const BreakerInfo& breaker) {
+std::string show_json(const SegmentReader& segment, const BreakerInfo& breaker,
+                      const std::vector<SegmentEvent>& events) {
   Json row = json_of(breaker);
   row["window"] = breaker.error ? Json(nullptr) : json_of(breaker.window);
+  row["events"] = json_of(events);
   return text({{"schema", "shmcb-inspect/show/1"}, {"segment", json_of(segment)}, {"breaker", std::move(row)}});
 }
 
@@ -174,6 +196,8 @@ std::string info_json(const SegmentInfo& i) {
                {"records_current", i.records.current},
                {"records_held", i.records.held},
                {"records_left_behind", i.records.left_behind},
+               {"journal_entries", g.journal_entries},
+               {"journal_next", i.journal_next},
                {"bad_index_entries", i.bad_index_entries},
                {"participants", g.participants},
                {"processes", std::move(processes)}});

@@ -130,6 +130,36 @@ namespace {
                      c.abandoned);
 }
 
+[[nodiscard]] std::string event_text(const SegmentEvent& e) {
+  std::string out = fmt::format("{} #{} ", wall_text(e.wall_ns), e.number);
+  switch (e.kind) {
+    case EventKind::transition:
+      out += fmt::format("{} to {}, {}", to_string(e.from), to_string(e.to), to_string(e.reason));
+      break;
+    case EventKind::forced: out += fmt::format("forced from {} to {}", to_string(e.from), to_string(e.to)); break;
+    case EventKind::mode_change:
+    case EventKind::mode_expired:
+      out += fmt::format("{} {} to {}", to_string(e.kind), to_string(e.mode_from), to_string(e.mode_to));
+      break;
+    case EventKind::none:
+    case EventKind::settings_replaced:
+    case EventKind::ramp_ended: out += to_string(e.kind); break;
+  }
+  out += fmt::format(", pid {}", e.pid);
+  if (!e.who.empty()) out += ", by " + escaped(e.who);
+  if (!e.why.empty()) out += ": " + escaped(e.why);
+  return out;
+}
+
+/// The newest, oldest first.
+void add_events(const std::vector<SegmentEvent>& events, std::vector<Row>& rows) {
+  constexpr std::size_t kShown = 10;  // what leaves the rest of the breaker on the screen
+  const std::size_t first = events.size() - std::min(events.size(), kShown);
+  if (events.empty()) rows.push_back({"events", "none in the journal"});
+  for (std::size_t i = first; i < events.size(); ++i)
+    rows.push_back({i == first ? "events" : "", event_text(events[i])});
+}
+
 [[nodiscard]] std::string process_text(const ProcessInfo& process) {
   return fmt::format("{}: pid {}{}, {}", process.number, process.pid,
                      process.foreign_pids ? " of a foreign pid namespace" : "", process.alive ? "alive" : "dead");
@@ -146,11 +176,12 @@ std::string list_text(const std::vector<BreakerInfo>& breakers) {
   return aligned(rows, 2);
 }
 
-std::string show_text(const SegmentReader& segment, const BreakerInfo& b) {
+std::string show_text(const SegmentReader& segment, const BreakerInfo& b, const std::vector<SegmentEvent>& events) {
   std::vector<Row> rows{{"breaker", escaped(b.name)},
                         {"segment", fmt::format("{}, place {}", segment.name(), b.place)}};
   if (b.error) {
     rows.push_back({"state", std::string{to_string(b.error.code)}});
+    add_events(events, rows);
     return aligned(rows, 2);
   }
   rows.push_back({"state", state_text(b)});
@@ -169,6 +200,7 @@ std::string show_text(const SegmentReader& segment, const BreakerInfo& b) {
   rows.push_back({"lifetime", lifetime_text(b.counters)});
   rows.push_back({"memory", fmt::format("{} bytes, {} ring slots", b.memory_bytes, b.ring_capacity)});
   rows.push_back({"generation", fmt::format("{}", b.generation)});
+  add_events(events, rows);
   return aligned(rows, 2);
 }
 
@@ -187,6 +219,7 @@ std::string info_text(const SegmentInfo& i) {
       {"ring slots", fmt::format("{} of {} given out", i.ring_slots_used, g.ring_slots)},
       {"records", fmt::format("{} free, {} current, {} held by live processes, {} left behind by the dead",
                               i.records.free, i.records.current, i.records.held, i.records.left_behind)},
+      {"journal", fmt::format("{} entries, {} written since the creation", g.journal_entries, i.journal_next)},
       {"processes", fmt::format("{} of {} entries in use, {} alive", i.processes.size(), g.participants, alive)}};
   for (const ProcessInfo& process : i.processes)
     rows.push_back({"", process_text(process)});

@@ -116,22 +116,26 @@ class BreakerCell {
   }
 
   template <class Draw>
-  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us, Draw draw) const noexcept {
-    return core_.change([&](Control /*word*/, Record& record, RecordStatus& status) {
-      status = RecordStatus::counted;
-      return rules::force(record.breaker, record.settings, tick(now_us), to, draw());
-    });
+  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us, Draw draw, const NoteText& note = {}) const noexcept {
+    return core_.change(
+        [&](Control /*word*/, Record& record, RecordStatus& status) {
+          status = RecordStatus::counted;
+          return rules::force(record.breaker, record.settings, tick(now_us), to, draw());
+        },
+        note);
   }
 
   /// Sets the mode; `until` rules::kNever: it stays.
   [[nodiscard]] CellMode set_mode(Mode mode, rules::Tick until, const NoteText& note, Bits now_us) const noexcept {
     CellMode result;
-    const CellRecord changed = core_.change([&](Control /*word*/, Record& record, RecordStatus& status) {
-      status = RecordStatus::counted;
-      result.previous = rules::mode_at(record.breaker, tick(now_us));
-      record.note = note;
-      return rules::set_mode(record.breaker, tick(now_us), mode, until);
-    });
+    const CellRecord changed = core_.change(
+        [&](Control /*word*/, Record& record, RecordStatus& status) {
+          status = RecordStatus::counted;
+          result.previous = rules::mode_at(record.breaker, tick(now_us));
+          record.note = note;
+          return rules::set_mode(record.breaker, tick(now_us), mode, until);
+        },
+        note);
     result.error = changed.error;
     return result;
   }

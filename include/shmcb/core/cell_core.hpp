@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "shmcb/core/journal.hpp"
 #include "shmcb/core/record_pool.hpp"
 #include "shmcb/core/ring.hpp"
 #include "shmcb/core/rules.hpp"
@@ -161,7 +162,7 @@ class CellCore {
   /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved
   /// on meanwhile.
   template <class Decide>
-  [[nodiscard]] CellRecord change(Decide decide) const noexcept {
+  [[nodiscard]] CellRecord change(Decide decide, const NoteText& note = {}) const noexcept {
     for (Work work = budget(); work.charge();) {
       CellRecord result;
       Control word;
@@ -169,19 +170,19 @@ class CellCore {
       if (!load(word, record, word::end, work)) break;
       const rules::Effects effects = decide(word, record, result.status);
       if (effects.change == rules::Change::nothing) return result;
-      const bool done = commit(word, record, effects, work, result.error, result.transition);
+      const bool done = commit(word, record, effects, work, result.error, result.transition, note);
       if (done || result.error != Errc::ok) return result;
     }
     return {.error = Errc::corrupt};
   }
 
-  /// Publishes `record`, which a rule has changed, as the successor of `word`. False: the breaker had moved on (decide
-  /// again), or `error` is set.
+  /// Publishes `record`, which a rule has changed, as the successor of `word`, and tells the journal. False: the breaker
+  /// had moved on (decide again), or `error` is set.
   [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Work& work, Errc& error,
-                            std::optional<CellTransition>& transition) const noexcept {
+                            std::optional<CellTransition>& transition, const NoteText& note = {}) const noexcept {
     // Where the versions of a Closed period run out, a change begins a new one. The last are kept for the verdicts of
     // siblings, which must not.
-    const bool verdict = effects.event == rules::Event::none;
+    const bool verdict = effects.event == EventKind::none;
     const bool ends = effects.change == rules::Change::transition;
     const bool renews = !ends && word.version_exhausted(verdict ? 0 : kVersionReserve);
     const bool moves = ends || renews;
@@ -195,7 +196,9 @@ class CellCore {
         return false;
       }
     }
+    if (!verdict) ++record.journaled;
     if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, moves, record, error)) return false;
+    if (!verdict) Journal<Env>(*view_, *presence_).write(entry_of(word, next, record, effects, note));
     if (effects.reason != TransitionReason::none) {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
@@ -308,6 +311,29 @@ class CellCore {
   static constexpr Bits kAnyLife = ~Bits{0};
   static constexpr Bits kVersionReserve = kMaxProbes;
   static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
+
+  /// What the journal is told of the change from `before` to `after`.
+  [[nodiscard]] JournalEntry entry_of(Control before, Control after, const Record& record,
+                                      const rules::Effects& effects, const NoteText& note) const noexcept {
+    JournalEntry entry{.kind = effects.event,
+                       .from = effects.from,
+                       .to = record.breaker.state,
+                       .reason = effects.reason,
+                       .mode_from = before.mode(),
+                       .mode_to = record.breaker.mode,
+                       .breaker = index_,
+                       // relaxed: a place that is given to another name meanwhile has another control word too, and the
+                       // swap has failed
+                       .incarnation = static_cast<std::uint32_t>(Env::load(cells_->incarnation, Env::relaxed)),
+                       .number = record.journaled,
+                       .change = after.change_id(),
+                       .at = effects.at,
+                       .note = note};
+    if (effects.event == EventKind::mode_change && record.breaker.mode_until != rules::kNever) {
+      entry.until = record.breaker.mode_until;
+    }
+    return entry;
+  }
 
   [[nodiscard]] static bool of_window(const Record& record, Entry entry) noexcept {
     return entry.generation() == Entry::generation_tag(record.window_generation);

@@ -85,8 +85,8 @@ class GroupCell {
   }
 
   template <class Draw>
-  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us, Draw draw) const noexcept {
-    return act(CellCore<Env>::tick(now_us), [&](const Cell& cell) { return cell.force(to, now_us, draw); });
+  [[nodiscard]] CellRecord force(CircuitState to, Bits now_us, Draw draw, const NoteText& note = {}) const noexcept {
+    return act(CellCore<Env>::tick(now_us), [&](const Cell& cell) { return cell.force(to, now_us, draw, note); });
   }
   [[nodiscard]] CellMode set_mode(Mode mode, rules::Tick until, const NoteText& note, Bits now_us) const noexcept {
     return act(CellCore<Env>::tick(now_us), [&](const Cell& cell) { return cell.set_mode(mode, until, note, now_us); });

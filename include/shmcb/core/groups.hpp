@@ -19,7 +19,7 @@ class Groups {
   [[nodiscard]] Errc open(Bits id, std::uint32_t& entry) const noexcept {
     for (std::uint32_t n = 0; n < kMaxGroups; ++n) {
       entry = static_cast<std::uint32_t>((id + n) % kMaxGroups);
-      auto& there = view_->group(entry)->id;
+      auto& there = view_->group(entry).id;
       // relaxed here and below: the word stands for itself, and is written once
       if (Env::load(there, Env::relaxed) == 0) Env::cas(there, 0, id, Env::relaxed);
       if (Env::load(there, Env::relaxed) == id) return Errc::ok;
@@ -29,28 +29,28 @@ class Groups {
 
   /// The numbers in force; zero: none were written yet. relaxed here and below: the word stands for itself
   [[nodiscard]] GroupRules rules(std::uint32_t entry) const noexcept {
-    return {Env::load(view_->group(entry)->rules, Env::relaxed)};
+    return {Env::load(view_->group(entry).rules, Env::relaxed)};
   }
   /// False: others have been written since `before`.
   [[nodiscard]] bool replace_rules(std::uint32_t entry, GroupRules before, GroupRules rules) const noexcept {
-    return Env::cas(view_->group(entry)->rules, before.bits, rules.bits, Env::relaxed);
+    return Env::cas(view_->group(entry).rules, before.bits, rules.bits, Env::relaxed);
   }
 
   /// How many places a group has; for display and tests.
   [[nodiscard]] std::uint64_t members(std::uint32_t entry) const noexcept {
-    return ArenaWord{Env::load(view_->group(entry)->members, Env::relaxed)}.units();  // relaxed: a number of a moment
+    return ArenaWord{Env::load(view_->group(entry).members, Env::relaxed)}.units();  // relaxed: a number of a moment
   }
 
   /// ok, or group_full, as things stand. Whoever was admitted last has its place.
   [[nodiscard]] Errc has_room(std::uint32_t entry) const noexcept {
-    const ArenaWord seen{Env::load(view_->group(entry)->members, Env::acquire)};  // sync: group-members
+    const ArenaWord seen{Env::load(view_->group(entry).members, Env::acquire)};  // sync: group-members
     if (const Errc error = finish(entry, seen); error != Errc::ok) return error;
     return seen.units() < rules(entry).limit() ? Errc::ok : Errc::group_full;
   }
 
   /// Makes a place of ours the group's, for good, unless it has as many as it may.
   [[nodiscard]] Errc admit(std::uint32_t entry, std::uint32_t place) const noexcept {
-    auto& members = view_->group(entry)->members;
+    auto& members = view_->group(entry).members;
     for (Work work; work.charge();) {
       const ArenaWord seen{Env::load(members, Env::acquire)};  // sync: group-members
       if (const Errc error = finish(entry, seen); error != Errc::ok) return error;
@@ -65,7 +65,7 @@ class Groups {
   /// Whoever died between being admitted and saying so has been admitted.
   [[nodiscard]] Errc finish_all() const noexcept {
     for (std::uint32_t entry = 0; entry < kMaxGroups; ++entry) {
-      const ArenaWord seen{Env::load(view_->group(entry)->members, Env::acquire)};  // sync: group-members
+      const ArenaWord seen{Env::load(view_->group(entry).members, Env::acquire)};  // sync: group-members
       if (const Errc error = finish(entry, seen); error != Errc::ok) return error;
     }
     return Errc::ok;
@@ -77,8 +77,8 @@ class Groups {
     if (!seen.has_taker()) return Errc::ok;
     auto* cells = view_->breaker(seen.taker());
     if (cells == nullptr) return Errc::corrupt;
-    if (Env::load(cells->group, Env::acquire) == 0) {                                             // sync: group-members
-      Env::cas(cells->group, 0, Env::load(view_->group(entry)->id, Env::relaxed), Env::acq_rel);  // sync: group-members
+    if (Env::load(cells->group, Env::acquire) == 0) {                                            // sync: group-members
+      Env::cas(cells->group, 0, Env::load(view_->group(entry).id, Env::relaxed), Env::acq_rel);  // sync: group-members
     }
     return Errc::ok;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The bytes of a segment: header, attached processes, index of names, breakers, records, ring arena.
+// The bytes of a segment: header, attached processes, index of names, breakers, records, ring arena, journal.
 // docs/segment-format.md draws them. No pointers, only indices and offsets; every one read from the segment is checked
 // where it is used.
 #pragma once
@@ -35,6 +35,9 @@ inline constexpr bool kDevelopmentBuild = false;
 
 inline constexpr std::uint32_t kMaxBreakers = 900'000;
 inline constexpr std::uint32_t kMaxParticipants = 32'768;
+inline constexpr std::uint32_t kMinJournal = 16;         ///< entries; a power of two, as all between
+inline constexpr std::uint32_t kDefaultJournal = 4'096;  ///< entries: 768 KiB
+inline constexpr std::uint32_t kMaxJournal = 1U << 20U;  ///< entries: 192 MiB
 
 /// The slots a window needs: a power of two. One more than the window, because a flagged entry that came too late may
 /// stand in front of the window without counting; and a sixteenth more, so that a long count is not overtaken by those
@@ -78,7 +81,7 @@ struct Header {
   std::uint64_t breakers_offset;
   std::uint64_t records_offset;
   std::uint64_t rings_offset;
-  std::uint64_t journal_offset;  ///< 0: none
+  std::uint64_t journal_offset;
   std::uint64_t journal_bytes;
   std::uint32_t creator_pid;  ///< for display
   std::uint32_t reserved;
@@ -101,6 +104,8 @@ struct SegmentWords {
   alignas(kLine) typename Env::Word breaker_cursor;  ///< every breaker below it was taken once; only saves scanning
   typename Env::Word arena;                          ///< see ArenaWord
   typename Env::Word retired;                        ///< not 0: removed on purpose, attached processes should let go
+  typename Env::Word journal_next;                   ///< the position that the next entry of the journal takes
+  typename Env::Word journal_wake;                   ///< WakeWord
 };
 
 /// {taker 63..40, units given out 39..0}: the arena of ring slots. `taker` is the breaker that took the newest piece;
@@ -215,6 +220,18 @@ struct RecordCell {
   typename Env::Word words[kRecordWords];
 };
 
+// ---- the journal
+// ---------------------------------------------------------------------------------------------------------
+
+inline constexpr std::size_t kJournalWords = 23;
+
+/// One entry of the journal: its header and what it says. core/journal.hpp knows the words.
+template <class Env>
+struct JournalCell {
+  alignas(kLine) typename Env::Word header;  ///< JournalHeader
+  typename Env::Word words[kJournalWords];
+};
+
 // ---- breakers
 // --------------------------------------------------------------------------------------------------------------
 
@@ -253,9 +270,9 @@ struct BreakerCells {
 template <class Env>
 inline constexpr bool kProductionLayout =
     sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(GroupCells<Env>) == 32 &&
-    sizeof(RecordCell<Env>) == 10 * kLine && sizeof(BreakerCells<Env>) == 8 * kLine &&
-    offsetof(BreakerCells<Env>, name) == kLine && offsetof(BreakerCells<Env>, hint) == 3 * kLine &&
-    offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
+    sizeof(RecordCell<Env>) == 10 * kLine && sizeof(JournalCell<Env>) == 3 * kLine &&
+    sizeof(BreakerCells<Env>) == 8 * kLine && offsetof(BreakerCells<Env>, name) == kLine &&
+    offsetof(BreakerCells<Env>, hint) == 3 * kLine && offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
 static_assert(kProductionLayout<StdEnv>,
               "these sizes are the segment format: docs/segment-format.md and the layout version");
 static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWordsOffset &&
@@ -283,6 +300,7 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
         std::uint64_t{sizeof(SegmentWords<StdEnv>)},
         std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
         std::uint64_t{sizeof(RecordCell<StdEnv>)},
+        std::uint64_t{sizeof(JournalCell<StdEnv>)},
         std::uint64_t{sizeof(Cells)},
         std::uint64_t{offsetof(Cells, hint)},
         std::uint64_t{offsetof(Cells, lanes)},
@@ -306,7 +324,8 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
         std::uint64_t{kMaxGroups},
         GroupRules::make(5, 6).bits,
         LinkWord{}.to_place(5).unlink().bits,
-        RingWord::request(kMinRing).assigned_at(5).bits}) {
+        RingWord::request(kMinRing).assigned_at(5).bits,
+        JournalHeader::complete(5, 6).bits}) {
     hash = (hash ^ part) * 0x0000'0100'0000'01b3;
   }
   return hash;
@@ -322,19 +341,23 @@ struct Geometry {
   std::uint32_t participants = 0;
   std::uint32_t index_slots = 0;
   std::uint64_t ring_slots = 0;
+  std::uint32_t journal_entries = 0;  ///< a power of two
   std::uint64_t participants_offset = 0;
   std::uint64_t index_offset = 0;
   std::uint64_t breakers_offset = 0;
   std::uint64_t records_offset = 0;
   std::uint64_t rings_offset = 0;
+  std::uint64_t journal_offset = 0;
   std::uint64_t total_bytes = 0;
 
   friend bool operator==(const Geometry&, const Geometry&) = default;
 };
 
-/// Requires breakers <= kMaxBreakers, participants <= kMaxParticipants, ring_slots <= 2^40: nothing overflows then.
+/// Requires breakers <= kMaxBreakers, participants <= kMaxParticipants, ring_slots <= 2^40, journal_entries <=
+/// kMaxJournal: nothing overflows then.
 [[nodiscard]] constexpr Geometry geometry_of(std::uint32_t breakers, std::uint32_t participants,
-                                             std::uint64_t ring_slots) noexcept {
+                                             std::uint64_t ring_slots,
+                                             std::uint32_t journal_entries = kDefaultJournal) noexcept {
   constexpr auto pages = [](std::uint64_t offset) { return (offset + 4095) / 4096 * 4096; };
   Geometry g;
   g.breakers = breakers;
@@ -342,12 +365,14 @@ struct Geometry {
   g.records = 1 + breakers + 2 * participants + 2;  // record 0 is never used; two for processes without an entry
   g.index_slots = std::bit_ceil(2 * breakers);
   g.ring_slots = ring_slots;
+  g.journal_entries = journal_entries;
   g.participants_offset = kHeaderBytes;
   g.index_offset = pages(g.participants_offset + std::uint64_t{participants} * sizeof(ParticipantEntry<StdEnv>));
   g.breakers_offset = pages(g.index_offset + std::uint64_t{g.index_slots} * sizeof(std::uint64_t));
   g.records_offset = pages(g.breakers_offset + std::uint64_t{breakers} * sizeof(BreakerCells<StdEnv>));
   g.rings_offset = pages(g.records_offset + std::uint64_t{g.records} * sizeof(RecordCell<StdEnv>));
-  g.total_bytes = pages(g.rings_offset + ring_slots * sizeof(std::uint64_t));
+  g.journal_offset = pages(g.rings_offset + ring_slots * sizeof(std::uint64_t));
+  g.total_bytes = pages(g.journal_offset + std::uint64_t{journal_entries} * sizeof(JournalCell<StdEnv>));
   return g;
 }
 
@@ -375,8 +400,9 @@ class SegmentView {
     return number < geometry_.participants ? at<ParticipantEntry<Env>>(geometry_.participants_offset) + number
                                            : nullptr;
   }
-  [[nodiscard]] GroupCells<Env>* group(std::uint32_t entry) const noexcept {
-    return entry < kMaxGroups ? at<GroupCells<Env>>(kGroupsOffset) + entry : nullptr;
+  /// The table has a fixed length; an entry beyond it comes round.
+  [[nodiscard]] GroupCells<Env>& group(std::uint32_t entry) const noexcept {
+    return *(at<GroupCells<Env>>(kGroupsOffset) + entry % kMaxGroups);
   }
   [[nodiscard]] Word& index_slot(std::uint64_t hash) const noexcept {
     return *(at<Word>(geometry_.index_offset) + (hash & (geometry_.index_slots - 1)));
@@ -395,6 +421,10 @@ class SegmentView {
       return nullptr;
     }
     return at<Word>(geometry_.rings_offset) + ring.first_unit() * kMinRing;
+  }
+  /// Where the journal's entry of that position lies.
+  [[nodiscard]] JournalCell<Env>& journal(std::uint64_t position) const noexcept {
+    return *(at<JournalCell<Env>>(geometry_.journal_offset) + (position & (geometry_.journal_entries - 1)));
   }
 
  private:

@@ -4,6 +4,8 @@
 // so.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -27,6 +29,9 @@ class Presence {
     virtual bool is_dead(const Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept = 0;
     /// Whether nobody can act any more as any incarnation of this number. In doubt no.
     virtual bool is_unheld(const Presence& presence, std::uint16_t number) noexcept = 0;
+    /// Wakes all processes that sleep on the futex `word`, the low half of a shared word. Only where somebody follows
+    /// the journal.
+    virtual void wake(const void* /*word*/) noexcept {}
   };
 
   explicit Presence(Kernel& kernel) noexcept : kernel_(&kernel) {}
@@ -39,6 +44,7 @@ class Presence {
     for (auto& spare : spares_)
       spare.store(0, std::memory_order_relaxed);  // a parent's spares stay the parent's
     identity_.store(OwnerWord::make(number, incarnation, 0).bits, std::memory_order_relaxed);
+    pid_.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
     // From a place of its own, so that processes that start together do not fight over the same records.
     next_record_.store(number * 2U, std::memory_order_relaxed);  // relaxed: any will do
     // sync: presence: who sees itself current sees its number and no spare of the parent's
@@ -64,6 +70,8 @@ class Presence {
     return OwnerWord{identity_.load(std::memory_order_relaxed)}.incarnation();
   }
 
+  [[nodiscard]] std::uint32_t pid() const noexcept { return pid_.load(std::memory_order_relaxed); }
+
   /// Whether an owner word is an ownership of this process's.
   [[nodiscard]] bool owns(OwnerWord owner) const noexcept {
     return !owner.free() && !owner.published() && owner.participant() == number() &&
@@ -82,6 +90,7 @@ class Presence {
 
   /// Whether whoever once had this number is dead, as far as can be told without knowing its incarnation.
   [[nodiscard]] bool is_unheld(std::uint16_t number) noexcept { return kernel_->is_unheld(*this, number); }
+  void wake(const void* word) noexcept { kernel_->wake(word); }
 
   /// A spare record of this process, taken out; 0: none.
   [[nodiscard]] std::uint32_t take_spare() noexcept {
@@ -116,6 +125,7 @@ class Presence {
   Kernel* kernel_;
   std::atomic<std::uint64_t> process_{0};
   std::atomic<std::uint64_t> identity_{0};
+  std::atomic<std::uint32_t> pid_{0};
   std::atomic<std::uint32_t> sequence_{1};
   std::atomic<std::uint32_t> next_record_{0};
   std::atomic<std::uint32_t> spares_[2]{};

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "shmcb/core/layout.hpp"
 #include "shmcb/core/rules.hpp"
@@ -17,6 +18,14 @@ namespace shmcb::core {
 struct NoteText {
   std::array<char, kMaxWhoBytes> who{};
   std::array<char, kMaxWhyBytes> why{};
+
+  friend constexpr bool operator==(const NoteText&, const NoteText&) noexcept = default;
+
+  /// The bytes up to the first NUL.
+  template <std::size_t kBytes>
+  [[nodiscard]] static constexpr std::string_view text(const std::array<char, kBytes>& bytes) noexcept {
+    return {bytes.data(), static_cast<std::size_t>(std::find(bytes.begin(), bytes.end(), '\0') - bytes.begin())};
+  }
 
   /// Cuts what is too long; `check` refuses it beforehand.
   [[nodiscard]] static constexpr NoteText of(const Note& note) noexcept {
@@ -34,7 +43,7 @@ struct Record {
   std::uint64_t window_generation = 0;    ///< the Closed period whose entries the window counts
   std::uint64_t window_begin = 0;         ///< the position at which that period began: nothing before it counts
   std::uint64_t window_end = 0;           ///< the flagged entry that ended it; 0: not ended by a full window
-  std::uint64_t journaled = 0;            ///< the change id of the newest change that the journal was told of
+  std::uint64_t journaled = 0;            ///< how many entries of the journal tell of this breaker
   NoteText note;                          ///< of the mode
 };
 

@@ -187,7 +187,6 @@ class Registry {
       return Errc::corrupt;
     }
     const Control control = Control::make(marks_of(record), prepared.record, generation, 0);
-    record.journaled = control.change_id();  // a beginning is no transition
     pool.fill(prepared.record, prepared.breaker, record);
     write_name(cells, name, hash);
     Env::store(cells.first, record.window_begin, Env::relaxed);  // relaxed: released by sync: control

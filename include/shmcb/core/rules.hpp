@@ -81,21 +81,10 @@ struct Breaker {
 /// How far a decision changes the breaker. A transition ends the generation, a change within it does not.
 enum class Change : std::uint8_t { nothing, within_generation, transition };
 
-/// What happened, for the journal. The values are part of the segment format.
-enum class Event : std::uint8_t {
-  none = 0,
-  transition = 1,
-  forced = 2,  ///< also where the state was in effect already
-  mode_set = 3,
-  mode_expired = 4,
-  ramp_ended = 5,
-  settings_replaced = 6,
-};
-
 /// What a decision asks its storage to carry out beside storing the changed Breaker.
 struct Effects {
   Change change = Change::nothing;
-  Event event = Event::none;
+  EventKind event = EventKind::none;                 ///< for the journal
   TransitionReason reason = TransitionReason::none;  ///< none: no transition to report
   CircuitState from = CircuitState::closed;
   Tick at = 0;                   ///< when it occurred
@@ -134,7 +123,7 @@ struct Effects {
   const Tick counted = not_before(breaker, now);
   breaker.mode = mode;
   breaker.mode_until = mode == Mode::automatic || until == kNever ? kNever : until + (counted - now);
-  return {.change = Change::within_generation, .event = Event::mode_set, .from = breaker.state, .at = counted};
+  return {.change = Change::within_generation, .event = EventKind::mode_change, .from = breaker.state, .at = counted};
 }
 
 /// What is due by time alone: an expired mode, the end of a ramp. One thing at a time; asked before an admit, until
@@ -145,12 +134,12 @@ struct Effects {
   if (mode_at(breaker, now) != breaker.mode) {
     breaker.mode = Mode::automatic;
     breaker.mode_until = kNever;
-    effects.event = Event::mode_expired;
+    effects.event = EventKind::mode_expired;
     return effects;
   }
   if (breaker.ramping && lasted(breaker, now) >= settings.ramp_ms) {
     breaker.ramping = false;
-    effects.event = Event::ramp_ended;
+    effects.event = EventKind::ramp_ended;
     return effects;
   }
   return {};
@@ -226,7 +215,7 @@ constexpr void open(Breaker& breaker, const Settings& settings, Tick at, Transit
   if (breaker.state == CircuitState::open && !same) {
     breaker.open_until = breaker.opened_at + drawn_cooldown(after, breaker.growth, draw);
   }
-  return {.change = Change::within_generation, .event = Event::settings_replaced, .from = breaker.state, .at = now};
+  return {.change = Change::within_generation, .event = EventKind::settings_replaced, .from = breaker.state, .at = now};
 }
 
 // ---- admit
@@ -294,7 +283,7 @@ namespace detail {
 [[nodiscard]] constexpr AdmitDecision admit_open(Breaker& breaker, Tick now, const Caller& caller) noexcept {
   if (now < breaker.open_until) return turned_away(Turned::by_outage, now, breaker.open_until - now);
   const Effects effects{.change = Change::transition,
-                        .event = Event::transition,
+                        .event = EventKind::transition,
                         .reason = TransitionReason::cooldown_elapsed,
                         .from = CircuitState::open,
                         .at = now};
@@ -429,7 +418,7 @@ struct WindowCounts {
                                      std::uint32_t draw) noexcept {
   open(breaker, settings, at, reason, false, draw);
   return {.change = Change::transition,
-          .event = Event::transition,
+          .event = EventKind::transition,
           .reason = reason,
           .from = CircuitState::closed,
           .at = at,
@@ -466,7 +455,7 @@ struct Verdict {
   Effects& effects = decision.effects;
   if (verdict.outcome == Outcome::failure || slow) {
     effects = {.change = Change::transition,
-               .event = Event::transition,
+               .event = EventKind::transition,
                .reason = slow ? TransitionReason::probe_slow : TransitionReason::probe_failed,
                .from = breaker.state,
                .at = now,
@@ -482,7 +471,7 @@ struct Verdict {
   ++breaker.tally.probe_verdicts;
   if (++breaker.probe_successes >= settings.success_threshold) {
     effects = {.change = Change::transition,
-               .event = Event::transition,
+               .event = EventKind::transition,
                .reason = TransitionReason::probe_succeeded,
                .from = CircuitState::half_open,
                .at = now,
@@ -520,7 +509,7 @@ struct Verdict {
   breaker.lease_at = now;
   breaker.probes.clear();
   return {.change = Change::transition,
-          .event = Event::forced,
+          .event = EventKind::forced,
           .reason = reason,
           .from = from,
           .at = now,

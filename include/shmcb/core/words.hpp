@@ -191,4 +191,40 @@ struct RejectedWord {
   }
 };
 
+/// {position 63..18, number of the writer 17..2, complete 1, claimed 0}: whose an entry of the journal is, and whether
+/// all of it is there. Zeroed memory is neither. Positions are compared by what follows what, so they may come round.
+struct JournalHeader {
+  Bits bits = 0;
+
+  static constexpr unsigned kPositionShift = 18;
+
+  [[nodiscard]] static constexpr JournalHeader claimed(Bits position, std::uint16_t writer) noexcept {
+    return {(position << kPositionShift) | (Bits{writer} << 2U) | 1U};
+  }
+  [[nodiscard]] static constexpr JournalHeader complete(Bits position, std::uint16_t writer) noexcept {
+    return {(position << kPositionShift) | (Bits{writer} << 2U) | 2U};
+  }
+  [[nodiscard]] constexpr bool empty() const noexcept { return (bits & 3U) == 0; }
+  [[nodiscard]] constexpr bool is_claimed() const noexcept { return (bits & 3U) == 1; }
+  [[nodiscard]] constexpr bool is_complete() const noexcept { return (bits & 3U) == 2; }
+  [[nodiscard]] constexpr std::uint16_t writer() const noexcept { return static_cast<std::uint16_t>(bits >> 2U); }
+  [[nodiscard]] constexpr bool at(Bits position) const noexcept {
+    return bits >> kPositionShift == (position & low_bits(64 - kPositionShift));
+  }
+  /// Of a later position than that one.
+  [[nodiscard]] constexpr bool later_than(Bits position) const noexcept {
+    const Bits ahead = ((bits >> kPositionShift) - position) & low_bits(64 - kPositionShift);
+    return !empty() && ahead != 0 && ahead < (Bits{1} << (63 - kPositionShift));
+  }
+};
+
+/// {count 31..1, a follower sleeps or is about to 0}: what followers of the journal sleep on. A futex is the word's low
+/// half.
+struct WakeWord {
+  Bits bits = 0;
+  static constexpr Bits kSleepers = 1;
+  static constexpr Bits kOneMore = 2;  ///< of the count
+  [[nodiscard]] constexpr bool has_sleepers() const noexcept { return (bits & kSleepers) != 0; }
+};
+
 }  // namespace shmcb::core
