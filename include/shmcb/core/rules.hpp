@@ -353,16 +353,17 @@ constexpr void reclaim_probes(Breaker& breaker, const Settings& settings, Tick n
 // ---- outcomes
 // ----------------------------------------------------------------------------------------------------------
 
-/// When a call was admitted, as its token keeps it.
+/// When a call was admitted, as its token keeps it: one tick on, so that the first tick of a timeline is told apart
+/// from no reading of the clock. (Once in 2^32 ms it has to say a tick too much.)
 [[nodiscard]] constexpr std::uint32_t started_at(Tick now) noexcept {
-  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(now));
+  return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(now + 1));
 }
 
 /// Whether a call that was admitted at `started` and completed at `now` was slow. (Of calls that take longer than 2^31 ms,
 /// 24 days, the duration is not known.)
 [[nodiscard]] constexpr bool is_slow(const Settings& settings, std::uint32_t started, Tick now) noexcept {
   if (!settings.times_calls() || started == 0) return false;
-  return static_cast<std::int32_t>(static_cast<std::uint32_t>(now) - started) > settings.slower_than_ms;
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(now + 1) - started) > settings.slower_than_ms;
 }
 
 /// What is in a window.
