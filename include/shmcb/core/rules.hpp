@@ -120,7 +120,7 @@ struct Effects {
 
 /// The mode as of `now`: an expiry takes effect by itself, and is written down by the next admit.
 [[nodiscard]] constexpr Mode mode_at(const Breaker& breaker, Tick now) noexcept {
-  const bool expired = breaker.mode_until != kNever && now >= breaker.mode_until;
+  const bool expired = breaker.mode_until != kNever && not_before(breaker, now) >= breaker.mode_until;
   return expired ? Mode::automatic : breaker.mode;
 }
 
@@ -131,14 +131,16 @@ struct Effects {
 
 /// Sets a mode; `until` kNever: it stays until another is set.
 [[nodiscard]] constexpr Effects set_mode(Breaker& breaker, Tick now, Mode mode, Tick until) noexcept {
+  const Tick counted = not_before(breaker, now);
   breaker.mode = mode;
-  breaker.mode_until = mode == Mode::automatic ? kNever : until;
-  return {.change = Change::within_generation, .event = Event::mode_set, .from = breaker.state, .at = now};
+  breaker.mode_until = mode == Mode::automatic || until == kNever ? kNever : until + (counted - now);
+  return {.change = Change::within_generation, .event = Event::mode_set, .from = breaker.state, .at = counted};
 }
 
 /// What is due by time alone: an expired mode, the end of a ramp. One thing at a time; asked before an admit, until
 /// nothing is due.
 [[nodiscard]] constexpr Effects settle(Breaker& breaker, const Settings& settings, Tick now) noexcept {
+  now = not_before(breaker, now);
   Effects effects{.change = Change::within_generation, .from = breaker.state, .at = now};
   if (mode_at(breaker, now) != breaker.mode) {
     breaker.mode = Mode::automatic;
