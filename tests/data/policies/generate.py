@@ -534,7 +534,7 @@ def random_config(r, theme):
         if r.random() < 0.6:
             config["cooldown"]["forget_after_ms"] = r.choice((1, 20, 100))
     if some("ramp"):
-        config["ramp_up"] = {"duration_ms": r.choice((1, 7, 100, 1000)), "start_percent": r.choice((0, 1, 10, 55, 100))}
+        config["ramp_up"] = {"duration_ms": r.choice((1, 7, 100, 100, 1000, 1000)), "start_percent": r.choice((0, 1, 10, 55, 100))}
     return config
 
 
@@ -569,7 +569,11 @@ def next_instant(r, breaker, now, theme):
 def random_story(r, name, theme, length):
     s = Story(name, random_config(r, theme))
     now, waiting = 0, []
-    failing = r.random()
+    failing = r.choice((0.1, 0.3, 0.5, 0.8))
+    if theme == "ramp" or (theme in ("mixed", "clock") and s.breaker.ramp_up and r.random() < 0.5):
+        s.step(0, "force", to="half-open")
+        for _ in range(s.breaker.success_threshold):
+            s.call(0, "success")
 
     def keep(_key):
         return r.random() < 0.3
@@ -577,6 +581,8 @@ def random_story(r, name, theme, length):
     weights = {"admit": 10, "record": 9, "abandon": 0.3, "snapshot": 0.5, "force": 0.3, "mode": 0.1, "counters": 0.3}
     if theme in ("modes", "mixed", "clock"):
         weights["mode"] = 1.5
+    if theme == "ramp":
+        weights.update(admit=12, record=6)
     if theme == "counters":
         weights.update(abandon=2, counters=2, mode=0.6, force=0.6)
     for _ in range(length):
@@ -596,7 +602,9 @@ def random_story(r, name, theme, length):
                 attempt = waiting.pop(r.choice((0, -1, r.randrange(len(waiting)))))
             else:
                 attempt = r.choice(list(s.attempts))
-            outcome = "failure" if r.random() < failing else r.choice(("success", "success", "success", "ignored"))
+            probe = s.attempts[attempt].kind == "probe"
+            fails = r.random() < (0.25 if probe and theme != "clock" else failing)  # it has to close to go on
+            outcome = "failure" if fails else r.choice(("success", "success", "success", "success", "ignored"))
             s.step(now, op, keep, attempt=attempt, outcome=None if op == "abandon" else outcome, draw=draw)
         elif op == "force":
             s.step(now, "force", to=r.choice(STATES), draw=draw)
