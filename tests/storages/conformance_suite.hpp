@@ -14,6 +14,7 @@
 #include <barrier>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -82,6 +83,24 @@ class Subject {
     EXPECT_TRUE(call(ms, Outcome::failure).transition.has_value());
   }
 
+  void mode(std::int64_t ms, Mode mode, std::optional<Millis> expires_after = {}) {
+    set(ms);
+    EXPECT_EQ(storage().set_mode({.mode = mode, .expires_after = expires_after}).error, Errc::ok);
+  }
+  [[nodiscard]] Counters counters(std::int64_t ms) {
+    set(ms);
+    const CountersResult result = storage().counters();
+    EXPECT_EQ(result.error, Errc::ok);
+    return result.counters;
+  }
+  /// "completed = successes + failures + ignored + stale + verdicts of probes", as numbers.
+  [[nodiscard]] std::string outcomes() {
+    const Counters c = storage().counters().counters;
+    return std::to_string(c.completed) + " = " + std::to_string(c.successes) + " + " + std::to_string(c.failures) +
+           " + " + std::to_string(c.ignored) + " + " + std::to_string(c.stale) + " + " +
+           std::to_string(c.probe_verdicts);
+  }
+
   [[nodiscard]] StateRecord snapshot() {
     const SnapshotResult result = storage().snapshot();
     EXPECT_EQ(result.error, Errc::ok);
@@ -116,7 +135,7 @@ template <class Factory>
 void expect_traces_hold(const std::string& file, const replay::Timing& timing = {}) {
   constexpr std::size_t kMostShown = 20;  // arbitrary: the first deviations tell the most
   std::size_t deviations = 0;
-  for (const replay::Trace& trace : replay::read_trace_file(SHMCB_TEST_DATA_DIR "/conformance/" + file)) {
+  for (const replay::Trace& trace : replay::read_trace_file(SHMCB_TEST_DATA_DIR "/" + file)) {
     Factory factory;
     const auto open = [&factory](const BreakerConfig& config, FakeClock clock, FakeRandom random) {
       return factory.open(config, clock, random);
@@ -130,6 +149,15 @@ void expect_traces_hold(const std::string& file, const replay::Timing& timing = 
   EXPECT_EQ(deviations, 0U);
 }
 
+/// The traces of the policies, all that are there.
+inline std::vector<std::string> policy_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator{SHMCB_TEST_DATA_DIR "/policies"}) {
+    if (entry.path().extension() == ".jsonl") files.push_back("policies/" + entry.path().filename().string());
+  }
+  return files;
+}
+
 template <class Factory>
 class StorageConformance : public ::testing::Test {};
 
@@ -138,20 +166,30 @@ TYPED_TEST_SUITE_P(StorageConformance);
 // The recorded traces.
 
 TYPED_TEST_P(StorageConformance, AnswersTheAgreedTraces) {
-  expect_traces_hold<TypeParam>("agreed.jsonl");
+  expect_traces_hold<TypeParam>("conformance/agreed.jsonl");
 }
 
 TYPED_TEST_P(StorageConformance, AnswersTheStrictTraces) {
-  expect_traces_hold<TypeParam>("strict.jsonl");
+  expect_traces_hold<TypeParam>("conformance/strict.jsonl");
 }
 
 TYPED_TEST_P(StorageConformance, AnswersTheTracesWithInstantsOutOfOrder) {
-  expect_traces_hold<TypeParam>("clock.jsonl");
+  expect_traces_hold<TypeParam>("conformance/clock.jsonl");
 }
 
 TYPED_TEST_P(StorageConformance, FloorsEveryInstantToTheMillisecond) {
-  for (const char* file : {"agreed.jsonl", "strict.jsonl", "clock.jsonl"}) {
+  for (const std::string file : {"agreed.jsonl", "strict.jsonl", "clock.jsonl"}) {
+    expect_traces_hold<TypeParam>("conformance/" + file, {.into_the_tick = Micros{999}});
+  }
+  for (const std::string& file : policy_files())
     expect_traces_hold<TypeParam>(file, {.into_the_tick = Micros{999}});
+}
+
+TYPED_TEST_P(StorageConformance, AnswersTheTracesOfThePolicies) {
+  EXPECT_GE(policy_files().size(), 8U);
+  for (const std::string& file : policy_files()) {
+    SCOPED_TRACE(file);
+    expect_traces_hold<TypeParam>(file);
   }
 }
 
@@ -180,18 +218,23 @@ TYPED_TEST_P(StorageConformance, RefusesEveryBadNumberByName) {
   EXPECT_EQ(refusal([](auto& c) { c.name = "a b"; }),
             "invalid_config: name is 'a b'; it must be of [A-Za-z0-9_.:-] only");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.failures = 0; }),
-            "invalid_config: failure_threshold.failures is 0; it must be at least 1");
+            "invalid_config: failure_threshold.failures is 0; it must be at least 1 unless failure_rate, "
+            "consecutive_failures or slow_calls is set");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.window = 1; }),
             "invalid_config: failure_threshold.window is 1; it must be at least failure_threshold.failures (2)");
   EXPECT_EQ(refusal([](auto& c) { c.failure_threshold.within = Millis{0}; }),
             "invalid_config: failure_threshold.within is 0 ms; it must be from 1 ms to 2^40 ms");
   EXPECT_EQ(refusal([](auto& c) { c.cooldown.base = Millis{-1}; }),
-            "invalid_config: cooldown is -1 ms; it must be from 1 ms to 2^40 ms");
+            "invalid_config: cooldown.base is -1 ms; it must be from 1 ms to 2^40 ms");
   EXPECT_EQ(refusal([](auto& c) { c.success_threshold = 0; }),
             "invalid_config: success_threshold is 0; it must be at least 1");
   EXPECT_EQ(refusal([](auto& c) { c.probe_limit = 33; }), "invalid_config: probe_limit is 33; it must be from 1 to 32");
   EXPECT_EQ(refusal([](auto& c) { c.probe_timeout = Millis{0}; }),
             "invalid_config: probe_timeout is 0 ms; it must be from 1 ms to 2^40 ms");
+  EXPECT_EQ(refusal([](auto& c) { c.failure_rate = {.percent = 101, .minimum_calls = 1}; }),
+            "invalid_config: failure_rate.percent is 101; it must be a percentage from 1 to 100");
+  EXPECT_EQ(refusal([](auto& c) { c.ramp_up = {.duration = Millis{0}}; }),
+            "invalid_config: ramp_up.duration is 0 ms; it must be from 1 ms to 2^40 ms");
   EXPECT_EQ(refusal([](auto&) {}), "accepted");
 }
 
@@ -810,6 +853,244 @@ TYPED_TEST_P(StorageConformance, OpensOnceForFailuresOfManyThreads) {
   EXPECT_EQ(counted.load(), 2 * kRounds);  // the others come after the opening
 }
 
+// counters: each counts what its comment in types.hpp says, and none is ever reset
+
+TYPED_TEST_P(StorageConformance, HasCountedNothingWhenFresh) {
+  Subject<TypeParam> s;
+  const Counters c = s.counters(0);
+  EXPECT_EQ(s.outcomes(), "0 = 0 + 0 + 0 + 0 + 0");
+  EXPECT_EQ(c.rejected + c.ramp_rejected + c.abandoned + c.probes, 0U);
+  for (const std::uint64_t transitions : c.transitions)
+    EXPECT_EQ(transitions, 0U);
+  EXPECT_EQ(c.in_closed + c.in_open + c.in_half_open, Millis{0});
+}
+
+TYPED_TEST_P(StorageConformance, CountsEveryOutcomeAsWhatBecameOfIt) {
+  Subject<TypeParam> s;
+  const Token late = s.admit(0).token;
+  s.call(0, Outcome::success);
+  EXPECT_EQ(s.outcomes(), "1 = 1 + 0 + 0 + 0 + 0");
+  s.call(0, Outcome::failure);
+  EXPECT_EQ(s.outcomes(), "2 = 1 + 1 + 0 + 0 + 0");
+  s.call(0, Outcome::ignored);
+  EXPECT_EQ(s.outcomes(), "3 = 1 + 1 + 1 + 0 + 0");
+  s.call(0, Outcome::failure);  // opens, and is counted like any other
+  EXPECT_EQ(s.outcomes(), "4 = 1 + 2 + 1 + 0 + 0");
+  s.record(1, late, Outcome::success);
+  EXPECT_EQ(s.outcomes(), "5 = 1 + 2 + 1 + 1 + 0");
+  s.call(1, Outcome::failure);  // rejected: there was no call
+  EXPECT_EQ(s.outcomes(), "5 = 1 + 2 + 1 + 1 + 0");
+  const Token probe = s.admit(50).token;
+  s.record(50, probe, Outcome::success);
+  EXPECT_EQ(s.outcomes(), "6 = 1 + 2 + 1 + 1 + 1");
+  s.record(50, probe, Outcome::success);
+  EXPECT_EQ(s.outcomes(), "7 = 1 + 2 + 1 + 2 + 1");
+}
+
+TYPED_TEST_P(StorageConformance, CountsOutcomesBeyondTheWindowTheirAgeAndAForcedState) {
+  Subject<TypeParam> s;
+  for (int i = 0; i < 9; ++i)
+    s.call(i * 200, i % 2 == 0 ? Outcome::success : Outcome::failure);  // window 4, within 100 ms
+  (void)s.force(2000, CircuitState::open);
+  (void)s.force(2000, CircuitState::closed);
+  EXPECT_EQ(s.shown(), "closed 2000/0/0/0");
+  EXPECT_EQ(s.outcomes(), "9 = 5 + 4 + 0 + 0 + 0");
+}
+
+TYPED_TEST_P(StorageConformance, CountsRejectionsOfAllOutagesTogether) {
+  Subject<TypeParam> s;
+  s.open_by_failures(0);
+  s.admit(1);
+  s.admit(2);
+  s.admit(50);
+  s.admit(50);
+  s.admit(51);  // HalfOpen is full
+  EXPECT_EQ(s.counters(51).rejected, 3U);
+  s.force(60, CircuitState::open);
+  EXPECT_EQ(s.snapshot().rejected, 0U);
+  s.admit(61);
+  EXPECT_EQ(s.counters(61).rejected, 4U);
+  s.force(70, CircuitState::closed);
+  s.mode(70, Mode::forced_open);
+  s.admit(71);
+  EXPECT_EQ(s.counters(71).rejected, 5U);
+  s.mode(72, Mode::observe);
+  s.open_by_failures(73);
+  EXPECT_EQ(s.admit(74).admission, Admission::allowed);  // would have been
+  EXPECT_EQ(s.counters(74).rejected, 6U);
+  EXPECT_EQ(s.counters(74).ramp_rejected, 0U);
+}
+
+TYPED_TEST_P(StorageConformance, CountsCallsThatTheRampTurnsAwayApart) {
+  BreakerConfig config = conformance_config();
+  config.success_threshold = 1;
+  config.ramp_up = {.duration = Millis{100}, .start_percent = 10};
+  Subject<TypeParam> s{config};
+  s.force(0, CircuitState::half_open);
+  s.call(0, Outcome::success);
+  s.draw(100);
+  EXPECT_EQ(s.admit(0).admission, Admission::rejected);
+  EXPECT_EQ(s.admit(0).state, CircuitState::closed);
+  s.draw(99);
+  EXPECT_EQ(s.admit(0).admission, Admission::allowed);
+  EXPECT_EQ(s.counters(0).ramp_rejected, 2U);
+  EXPECT_EQ(s.counters(0).rejected, 0U);
+  EXPECT_EQ(s.snapshot().rejected, 0U);
+}
+
+TYPED_TEST_P(StorageConformance, CountsProbesThatAreAdmittedAndThoseThatSayHowItWent) {
+  Subject<TypeParam> s;
+  s.force(0, CircuitState::half_open);
+  const Token first = s.admit(0).token;
+  const Token second = s.admit(0).token;
+  EXPECT_EQ(s.admit(0).admission, Admission::rejected);
+  EXPECT_EQ(s.counters(0).probes, 2U);
+  s.record(1, first, Outcome::success);
+  s.record(1, second, Outcome::ignored);
+  EXPECT_EQ(s.counters(1).probe_verdicts, 1U);
+  const Token reclaimed = s.admit(2).token;
+  const Token fails = s.admit(40).token;
+  s.record(40, reclaimed, Outcome::failure);
+  EXPECT_EQ(s.counters(40).probe_verdicts, 1U);
+  s.record(40, fails, Outcome::failure);
+  EXPECT_EQ(s.counters(40).probe_verdicts, 2U);
+  EXPECT_EQ(s.counters(40).probes, 4U);
+  EXPECT_EQ(s.outcomes(), "4 = 0 + 0 + 1 + 1 + 2");
+}
+
+TYPED_TEST_P(StorageConformance, CountsAbandonedPermitsAmongTheIgnoredOrStale) {
+  Subject<TypeParam> s;
+  const Token late = s.admit(0).token;
+  const Token dropped = s.admit(0).token;
+  EXPECT_EQ(s.storage().abandon(dropped).status, RecordStatus::ignored);
+  EXPECT_EQ(s.counters(0).abandoned, 1U);
+  s.open_by_failures(0);
+  const Token rejected = s.admit(1).token;
+  EXPECT_EQ(s.storage().abandon(rejected).status, RecordStatus::rejected);
+  EXPECT_EQ(s.counters(1).abandoned, 1U);
+  EXPECT_EQ(s.storage().abandon(late).status, RecordStatus::ignored);  // nothing to count, whatever the period
+  const Token probe = s.admit(50).token;
+  EXPECT_EQ(s.storage().abandon(probe).status, RecordStatus::ignored);
+  EXPECT_EQ(s.storage().abandon(probe).status, RecordStatus::stale);
+  EXPECT_EQ(s.counters(50).abandoned, 4U);
+  EXPECT_EQ(s.outcomes(), "6 = 0 + 2 + 3 + 1 + 0");
+}
+
+TYPED_TEST_P(StorageConformance, CountsTransitionsByTheirReason) {
+  BreakerConfig config = conformance_config();
+  config.success_threshold = 1;
+  config.slow_calls = {.slower_than = Millis{5}, .percent = 100, .minimum_calls = 1, .reopen_on_slow_probe = true};
+  config.failure_rate = {.percent = 67, .minimum_calls = 3};
+  config.consecutive_failures = {.failures = 1};
+  config.failure_threshold.failures = 0;
+  Subject<TypeParam> s{config};
+  s.call(0, Outcome::failure);  // consecutive-failures-reached
+  s.force(0, CircuitState::closed);
+  s.record(10, s.admit(0).token, Outcome::success);   // slow-rate-reached
+  s.record(70, s.admit(60).token, Outcome::success);  // cooldown-elapsed, probe-slow
+  s.call(120, Outcome::failure);                      // cooldown-elapsed, probe-failed
+  s.call(170, Outcome::success);                      // cooldown-elapsed, probe-succeeded
+  s.force(171, CircuitState::open);
+  s.force(172, CircuitState::half_open);
+  const auto transitions = s.counters(172).transitions;
+  const auto of = [&transitions](TransitionReason reason) { return transitions[static_cast<std::size_t>(reason)]; };
+  using enum TransitionReason;
+  EXPECT_EQ(of(consecutive_failures_reached), 1U);
+  EXPECT_EQ(of(slow_rate_reached), 1U);
+  EXPECT_EQ(of(cooldown_elapsed), 3U);
+  EXPECT_EQ(of(probe_slow), 1U);
+  EXPECT_EQ(of(probe_failed), 1U);
+  EXPECT_EQ(of(probe_succeeded), 1U);
+  EXPECT_EQ(of(forced_closed), 1U);
+  EXPECT_EQ(of(forced_open), 1U);
+  EXPECT_EQ(of(forced_half_open), 1U);
+  EXPECT_EQ(of(failure_threshold_reached), 0U);
+  EXPECT_EQ(of(failure_rate_reached), 0U);
+
+  config = conformance_config();
+  config.failure_rate = {.percent = 60, .minimum_calls = 2};
+  config.failure_threshold.failures = 3;
+  Subject<TypeParam> rate{config};
+  rate.call(0, Outcome::failure);
+  rate.call(0, Outcome::failure);
+  rate.force(0, CircuitState::closed);
+  for (const Outcome outcome : {Outcome::failure, Outcome::success, Outcome::success, Outcome::failure})
+    rate.call(0, outcome);
+  EXPECT_EQ(rate.counters(0).transitions[static_cast<std::size_t>(failure_rate_reached)], 1U);
+  EXPECT_EQ(rate.counters(0).transitions[static_cast<std::size_t>(failure_threshold_reached)], 0U);
+}
+
+TYPED_TEST_P(StorageConformance, SumsTheTimeInEachStateThePresentOneIncluded) {
+  Subject<TypeParam> s;
+  const auto times = [&s](std::int64_t ms) {
+    const Counters c = s.counters(ms);
+    return std::to_string(c.in_closed.count()) + "/" + std::to_string(c.in_open.count()) + "/" +
+           std::to_string(c.in_half_open.count());
+  };
+  EXPECT_EQ(times(7), "7/0/0");
+  s.open_by_failures(10);
+  EXPECT_EQ(times(10), "10/0/0");
+  EXPECT_EQ(times(59), "10/49/0");
+  const Token probe = s.admit(75).token;  // the cooldown was over at 60; it became HalfOpen now
+  EXPECT_EQ(times(80), "10/65/5");
+  s.record(80, probe, Outcome::failure);
+  EXPECT_EQ(times(100), "10/85/5");
+  s.force(110, CircuitState::open);  // to where it is: no transition, and time goes on
+  s.force(115, CircuitState::closed);
+  EXPECT_EQ(times(1000), "895/100/5");
+}
+
+TYPED_TEST_P(StorageConformance, CountsNothingWhileDisabled) {
+  Subject<TypeParam> s;
+  const Token before = s.admit(0).token;
+  s.mode(0, Mode::disabled);
+  for (const Outcome outcome : {Outcome::success, Outcome::failure, Outcome::ignored}) {
+    EXPECT_EQ(s.call(1, outcome).status, RecordStatus::ignored);
+    EXPECT_EQ(s.record(1, before, outcome).status, RecordStatus::ignored);
+  }
+  EXPECT_EQ(s.storage().abandon(before).status, RecordStatus::ignored);
+  EXPECT_EQ(s.outcomes(), "0 = 0 + 0 + 0 + 0 + 0");
+  EXPECT_EQ(s.counters(1).abandoned, 0U);
+}
+
+TYPED_TEST_P(StorageConformance, DoesNotCountOutcomesThatAModeMadeVoid) {
+  Subject<TypeParam> s;
+  s.mode(0, Mode::observe);
+  s.open_by_failures(0);
+  for (const Outcome outcome : {Outcome::success, Outcome::failure, Outcome::ignored})
+    EXPECT_EQ(s.call(1, outcome).status, RecordStatus::ignored);
+  EXPECT_EQ(s.outcomes(), "2 = 0 + 2 + 0 + 0 + 0");
+  EXPECT_EQ(s.counters(1).rejected, 3U);  // that is what they are counted as
+}
+
+TYPED_TEST_P(StorageConformance, CountsWithoutChangingAnything) {
+  BreakerConfig config = conformance_config();
+  config.success_threshold = 1;
+  config.ramp_up = {.duration = Millis{10}};
+  Subject<TypeParam> s{config};
+  s.force(0, CircuitState::half_open);
+  s.call(0, Outcome::success);
+  s.mode(0, Mode::observe, Millis{5});
+  (void)s.counters(100);  // both are over, and an admit would say so
+  EXPECT_TRUE(s.snapshot().ramping);
+  EXPECT_EQ(s.snapshot().mode, Mode::observe);
+}
+
+TYPED_TEST_P(StorageConformance, LosesNoCountOfAnyThread) {
+  constexpr std::uint64_t kEach = 500;
+  BreakerConfig config = conformance_config();
+  config.failure_threshold = {.failures = 1'000, .window = 2'000, .within = Millis{100}};
+  Subject<TypeParam> s{config};
+  run_threads(kThreads, [&](std::size_t) {
+    for (std::uint64_t i = 0; i < kEach; ++i) {
+      (void)s.storage().record_outcome(s.storage().admit().token, i % 5 == 0 ? Outcome::failure : Outcome::success);
+      (void)s.storage().abandon(s.storage().admit().token);
+    }
+  });
+  EXPECT_EQ(s.outcomes(), "4000 = 1600 + 400 + 2000 + 0 + 0");
+  EXPECT_EQ(s.counters(0).abandoned, kThreads * kEach);
+}
+
 REGISTER_TYPED_TEST_SUITE_P(
     StorageConformance, AnswersTheAgreedTraces, AnswersTheStrictTraces, AnswersTheTracesWithInstantsOutOfOrder,
     FloorsEveryInstantToTheMillisecond, IsClosedAndEmptyWhenFresh, KnowsItsNameAndNumbers, RefusesEveryBadNumberByName,
@@ -831,6 +1112,12 @@ REGISTER_TYPED_TEST_SUITE_P(
     PeeksAtTheStateAndTheCooldownThatIsLeft, ForcesEachStateWithItsReasonAndEverythingReset,
     ResetsWithoutATransitionWhenTheStateIsInEffectAlready, CountsAForcedOpenFromItsOwnInstant,
     ForcesNoEarlierThanItOpened, WorksWithTheLongestDurations, NeverHasMoreProbesOutThanTheLimit,
-    ReportsEachTransitionToOneThreadOnly, LosesNoOutcomeOfAnyThread, OpensOnceForFailuresOfManyThreads);
+    ReportsEachTransitionToOneThreadOnly, LosesNoOutcomeOfAnyThread, OpensOnceForFailuresOfManyThreads,
+    AnswersTheTracesOfThePolicies, HasCountedNothingWhenFresh, CountsEveryOutcomeAsWhatBecameOfIt,
+    CountsOutcomesBeyondTheWindowTheirAgeAndAForcedState, CountsRejectionsOfAllOutagesTogether,
+    CountsCallsThatTheRampTurnsAwayApart, CountsProbesThatAreAdmittedAndThoseThatSayHowItWent,
+    CountsAbandonedPermitsAmongTheIgnoredOrStale, CountsTransitionsByTheirReason,
+    SumsTheTimeInEachStateThePresentOneIncluded, CountsNothingWhileDisabled, DoesNotCountOutcomesThatAModeMadeVoid,
+    CountsWithoutChangingAnything, LosesNoCountOfAnyThread);
 
 }  // namespace shmcb::test
