@@ -51,6 +51,16 @@ TEST(Replay, FindsNoDeviationInTheRecordedTraces) {
   EXPECT_EQ(result.exit_code, tools::exit_ok);
 }
 
+TEST(Replay, FindsNoDeviationInTheTracesOfThePoliciesOnAnyStorage) {
+  for (const char* storage : {"memory", "shm"}) {
+    const ProgramResult result = run_program("/bin/sh", {"-c", "exec \"$0\" --storage \"$1\" \"$2\"/*.jsonl",
+                                                         SHMCB_REPLAY_PATH, storage, SHMCB_TEST_DATA_DIR "/policies"});
+    EXPECT_THAT(result.output, HasSubstr(", 0 deviations\n"));
+    EXPECT_EQ(result.errors, "");
+    EXPECT_EQ(result.exit_code, tools::exit_ok);
+  }
+}
+
 TEST(Replay, TakesAStorageByName) {
   EXPECT_EQ(replay({"--storage", "memory", "-"}, kGood).exit_code, tools::exit_ok);
   const ProgramResult unknown = replay({"--storage", "paper", "-"}, kGood);
@@ -84,6 +94,61 @@ TEST(Replay, PrintsOneLinePerDeviationAndExitsWithOne) {
       "1 traces, 5 steps, 5 deviations\n");
   EXPECT_EQ(result.errors, "");
   EXPECT_EQ(result.exit_code, tools::exit_negative);
+}
+
+/// A trace with everything that the policies add: a slow failure opens, a mode lets a call through, a probe closes, the
+/// ramp turns one away.
+const std::string kPolicies =
+    R"({"id":"p-1","config":{"failures":0,"window":2,"within_ms":100,"cooldown":{"base_ms":50,"multiplier":2,)"
+    R"("maximum_ms":80,"jitter":50,"forget_after_ms":9},"failure_rate":{"percent":100,"minimum_calls":2},)"
+    R"("consecutive_failures":{"failures":2},"slow_calls":{"slower_than_ms":4,"percent":100,"minimum_calls":1,)"
+    R"("reopen_on_slow_probe":true},"ramp_up":{"duration_ms":10,"start_percent":0},"success_threshold":1,)"
+    R"("probe_limit":1,"probe_timeout_ms":30},"steps":[)"
+    R"({"at_ms":0,"op":"admit","attempt":"a1","expect":{"admission":"allowed","state":"closed","transition":null}},)"
+    R"({"at_ms":5,"op":"record","attempt":"a1","outcome":"failure","draw":500,"expect":{"state":"open",)"
+    R"("opened_at_ms":5,"successes":0,"failures":1,"rejected":0,"slow":1,"mode":"automatic","ramping":false,)"
+    R"("status":"counted","transition":{"from":"closed","to":"open","reason":"slow-rate-reached","at_ms":5}}},)"
+    R"({"at_ms":6,"op":"admit","attempt":"a2","expect":{"admission":"rejected","retry_after_ms":37,)"
+    R"("transition":null}},)"
+    R"({"at_ms":7,"op":"mode","to":"observe","expires_after_ms":20,"expect":{"previous":"automatic"}},)"
+    R"({"at_ms":8,"op":"admit","attempt":"a3","expect":{"admission":"allowed","transition":null}},)"
+    R"({"at_ms":43,"op":"admit","attempt":"a4","expect":{"admission":"probe","transition":{"from":"open",)"
+    R"("to":"half-open","reason":"cooldown-elapsed","at_ms":43}}},)"
+    R"({"at_ms":44,"op":"record","attempt":"a4","outcome":"success","expect":{"state":"closed","opened_at_ms":5,)"
+    R"("successes":0,"failures":0,"rejected":0,"ramping":true,"transition":{"from":"half-open","to":"closed",)"
+    R"("reason":"probe-succeeded","at_ms":44}}},)"
+    R"({"at_ms":45,"op":"admit","attempt":"a5","draw":100,"expect":{"admission":"rejected","retry_after_ms":1,)"
+    R"("transition":null}},)"
+    R"({"at_ms":45,"op":"admit","attempt":"a6","draw":99,"expect":{"admission":"allowed","transition":null}},)"
+    R"({"at_ms":46,"op":"abandon","attempt":"a6","expect":{"state":"closed","opened_at_ms":5,"successes":0,)"
+    R"("failures":0,"rejected":0,"status":"ignored","transition":null}},)"
+    R"({"at_ms":47,"op":"counters","expect":{"completed":3,"rejected":2,"ramp_rejected":1,"abandoned":1,)"
+    R"("in_closed_ms":8,"in_open_ms":38,"transitions":{"slow-rate-reached":1,"probe-failed":0}}}]})";
+
+TEST(Replay, ComparesWhatThePoliciesAdd) {
+  for (const char* storage : {"memory", "shm"}) {
+    const ProgramResult good = replay({"--storage", storage, "-"}, kPolicies);
+    EXPECT_EQ(good.output, "1 traces, 11 steps, 0 deviations\n") << good.errors;
+    std::string wrong =
+        with(kPolicies, R"("admission":"allowed","state":"closed")", R"("admission":"allowed","state":"open")");
+    wrong = with(wrong, R"("slow":1,"mode":"automatic","ramping":false,"status":"counted")",
+                 R"("slow":0,"mode":"disabled","ramping":true,"status":"stale")");
+    wrong = with(wrong, R"("retry_after_ms":37)", R"("retry_after_ms":50)");
+    wrong = with(wrong, R"("previous":"automatic")", R"("previous":"observe")");
+    wrong = with(wrong, R"("in_open_ms":38,"transitions":{"slow-rate-reached":1)",
+                 R"("in_open_ms":39,"transitions":{"slow-rate-reached":2)");
+    EXPECT_EQ(replay({"--storage", storage, "-"}, wrong).output,
+              "trace p-1, step 1, state: expected open, got closed\n"
+              "trace p-1, step 2, status: expected stale, got counted\n"
+              "trace p-1, step 2, slow: expected 0, got 1\n"
+              "trace p-1, step 2, mode: expected disabled, got automatic\n"
+              "trace p-1, step 2, ramping: expected true, got false\n"
+              "trace p-1, step 3, retry_after_ms: expected 50, got 37\n"
+              "trace p-1, step 4, previous: expected observe, got automatic\n"
+              "trace p-1, step 11, in_open_ms: expected 39, got 38\n"
+              "trace p-1, step 11, transitions.slow-rate-reached: expected 2, got 1\n"
+              "1 traces, 11 steps, 9 deviations\n");
+  }
 }
 
 /// Input that cannot be used: nothing runs, and the message names place and field.
@@ -122,7 +187,7 @@ TEST(Replay, NamesTheFieldThatIsWrong) {
       R"("window":2)", R"("window":0)",
       "config is refused: failure_threshold.window is 0; it must be at least failure_threshold.failures (1)");
   expect_refused(R"("op":"snapshot")", R"("op":"snap")",
-                 "steps[5].op is 'snap'; it must be one of admit, record, snapshot, force");
+                 "steps[5].op is 'snap'; it must be one of admit, record, abandon, snapshot, force, mode, counters");
   expect_refused(R"("op":"snapshot",)", "", "steps[5].op is missing");
   expect_refused(R"({"at_ms":0)", R"({"at_ms":-1)", "steps[1].at_ms is -1; it must not be negative");
   expect_refused(R"({"at_ms":0)", R"({"at_ms":1125899906842625)",
@@ -138,9 +203,34 @@ TEST(Replay, NamesTheFieldThatIsWrong) {
   expect_refused(R"("expect":{"transition":null})", R"("expect":null)", "steps[4].expect is not a JSON object");
   expect_refused(R"("reason":"failure-threshold-reached")", R"("reason":"none")",
                  "steps[2].expect.transition.reason is 'none'; it must be one of failure-threshold-reached, "
-                 "cooldown-elapsed, probe-succeeded, probe-failed, forced-open, forced-closed, forced-half-open");
+                 "cooldown-elapsed, probe-succeeded, probe-failed, forced-open, forced-closed, forced-half-open, "
+                 "failure-rate-reached, consecutive-failures-reached, slow-rate-reached, probe-slow");
   expect_refused(R"("successes":0)", R"("success":0,"successes":0)",
                  "steps[2].expect.'success' is not a field of a trace");
+}
+
+TEST(Replay, NamesTheFieldOfThePoliciesThatIsWrong) {
+  const auto expect_refused = [](const std::string& old_part, const std::string& new_part, const std::string& message) {
+    expect_unusable(with(kPolicies, old_part, new_part), "1: " + message);
+  };
+  expect_refused(R"("cooldown":{)", R"("cooldown_ms":50,"cooldown":{)", "config.cooldown_ms stands beside cooldown");
+  expect_refused(R"("base_ms":50,)", "", "config.cooldown.base_ms is missing");
+  expect_refused(R"("jitter":50)", R"("jitters":50)", "config.cooldown.'jitters' is not a field of a trace");
+  expect_refused(R"("maximum_ms":80)", R"("maximum_ms":49)",
+                 "config is refused: cooldown.maximum is 49 ms; it must be at least cooldown.base (50 ms)");
+  expect_refused(R"("reopen_on_slow_probe":true)", R"("reopen_on_slow_probe":1)",
+                 "config.slow_calls.reopen_on_slow_probe is not true or false");
+  expect_refused(R"("draw":500)", R"("draw":1000)", "steps[2].draw is 1000; it must be at most 999");
+  expect_refused(R"("to":"observe")", R"("to":"watch")",
+                 "steps[4].to is 'watch'; it must be one of automatic, forced-open, forced-closed, disabled, observe");
+  expect_refused(
+      R"("to":"observe")", R"("to":"automatic")",
+      "steps[4].op is refused: expires_after is 20 ms; it must be left out for the mode automatic, which has "
+      "no end");
+  expect_refused(R"("ramp_rejected":1)", R"("ramped":1)", "steps[11].expect.'ramped' is not a counter");
+  expect_refused(R"("probe-failed":0)", R"("none":0)", "steps[11].expect.transitions.'none' is not a counter");
+  expect_refused(R"("status":"counted")", R"("status":"done")",
+                 "steps[2].expect.status is 'done'; it must be one of counted, ignored, stale, rejected");
 }
 
 TEST(Replay, RefusesAFileThatCannotBeRead) {
