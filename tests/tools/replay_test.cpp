@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shmcb-replay from outside: what it prints and how it exits.
+#include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -59,6 +62,18 @@ TEST(Replay, FindsNoDeviationInTheTracesOfThePoliciesOnAnyStorage) {
     EXPECT_EQ(result.errors, "");
     EXPECT_EQ(result.exit_code, tools::exit_ok);
   }
+}
+
+TEST(Replay, FindsNoDeviationInTheExampleOfTheFormat) {
+  std::ifstream file{SHMCB_TEST_DATA_DIR "/../../docs/trace-format.md"};
+  std::string text{std::istreambuf_iterator<char>{file}, {}};
+  const std::size_t begin = text.find("```json\n", text.find("## An example"));
+  ASSERT_NE(begin, std::string::npos);
+  const std::size_t first = begin + std::string{"```json"}.size();
+  std::string trace = text.substr(first, text.find("```", first) - first);
+  std::replace(trace.begin(), trace.end(), '\n', ' ');
+  for (const char* storage : {"memory", "shm"})
+    EXPECT_EQ(replay({"--storage", storage, "-"}, trace).output, "1 traces, 9 steps, 0 deviations\n");
 }
 
 TEST(Replay, TakesAStorageByName) {
