@@ -81,7 +81,7 @@ enum class RecordStatus : std::uint8_t {
 /// mode lets run although nothing is to be counted has the admission `rejected` here and the period kVoidPeriod.
 struct Token {
   std::uint64_t period = 0;
-  std::uint32_t started = 0;  ///< the tick of the admission, modulo 2^32 and never 0; 0: the clock was not read
+  std::uint32_t started = 0;  ///< the tick after that of the admission, modulo 2^32; 0: the clock was not read
   Admission admission = Admission::rejected;
   std::uint8_t origin = 0;  ///< which part of a composed storage (FallbackStorage) issued it
 };

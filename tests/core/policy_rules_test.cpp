@@ -318,7 +318,7 @@ TEST(PolicyRules, ReplacedSettingsMoveTheEndOfAnOpenPeriodWhereTheCooldownIsAnot
     EXPECT_EQ(breaker.open_until, row.expected);
     EXPECT_EQ(breaker.opened_at, 50);
     EXPECT_EQ(effects.change, Change::within_generation);
-    EXPECT_EQ(effects.event, Event::settings_replaced);
+    EXPECT_EQ(effects.event, EventKind::settings_replaced);
     EXPECT_EQ(effects.reason, none);
     for (const CircuitState state : {closed, half_open}) {
       Breaker other{.state = state, .opened_at = 50, .open_until = 77, .growth = 1};
@@ -475,7 +475,7 @@ TEST(PolicyRules, SettingAModeChangesNothingElse) {
     Breaker breaker{.state = state, .ramping = true, .opened_at = 5, .open_until = 9, .since = 7, .growth = 3};
     const Effects effects = set_mode(breaker, 50, Mode::forced_closed, 80);
     EXPECT_EQ(effects.change, Change::within_generation);
-    EXPECT_EQ(effects.event, Event::mode_set);
+    EXPECT_EQ(effects.event, EventKind::mode_change);
     EXPECT_EQ(effects.reason, none);
     EXPECT_EQ(effects.from, state);
     EXPECT_FALSE(effects.empties_window || effects.resets_rejected);
@@ -512,14 +512,14 @@ TEST(PolicyRules, SettleWritesDownOneThingThatIsDueAtATime) {
   breaker.mode_until = 1'500;
   EXPECT_EQ(settle(breaker, kRamp, 1'499).change, Change::nothing);
   const Effects first = settle(breaker, kRamp, 2'000);
-  EXPECT_EQ(first.event, Event::mode_expired);
+  EXPECT_EQ(first.event, EventKind::mode_expired);
   EXPECT_EQ(first.change, Change::within_generation);
   EXPECT_EQ(first.at, 2'000);
   EXPECT_EQ(breaker.mode, Mode::automatic);
   EXPECT_EQ(breaker.mode_until, kNever);
   EXPECT_TRUE(breaker.ramping);
   const Effects second = settle(breaker, kRamp, 2'000);
-  EXPECT_EQ(second.event, Event::ramp_ended);
+  EXPECT_EQ(second.event, EventKind::ramp_ended);
   EXPECT_EQ(second.change, Change::within_generation);
   EXPECT_FALSE(breaker.ramping);
   EXPECT_EQ(settle(breaker, kRamp, 2'000).change, Change::nothing);
@@ -528,7 +528,7 @@ TEST(PolicyRules, SettleWritesDownOneThingThatIsDueAtATime) {
 TEST(PolicyRules, TheRampEndsExactlyAfterItsDuration) {
   Breaker breaker = ramping_since(1'000);
   EXPECT_EQ(settle(breaker, kRamp, 1'999).change, Change::nothing);
-  EXPECT_EQ(settle(breaker, kRamp, 2'000).event, Event::ramp_ended);
+  EXPECT_EQ(settle(breaker, kRamp, 2'000).event, EventKind::ramp_ended);
 }
 
 /// A breaker at 1000 that by itself would turn a call away.

@@ -3,7 +3,8 @@
 // with
 //
 //   struct MyFactory {  // made anew for every breaker
-//     Result<MyStorage> open(const BreakerConfig& config, FakeClock clock, FakeRandom random);  // a fresh breaker that reads `clock`
+//     // A fresh breaker that reads `clock` and draws from `random`.
+//     Result<MyStorage> open(const BreakerConfig& config, FakeClock clock, FakeRandom random);
 //   };
 //   INSTANTIATE_TYPED_TEST_SUITE_P(My, StorageConformance, MyFactory);
 #pragma once

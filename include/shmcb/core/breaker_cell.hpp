@@ -84,6 +84,7 @@ class BreakerCell {
       if (!core_.load(word, record, word::end, work)) break;
       rules::Effects effects = rules::settle(record.breaker, record.settings, tick(now_us));
       const bool settles = effects.change != rules::Change::nothing;
+      if (effects.event == EventKind::mode_expired) record.note = {};
       if (!settles) {
         effects = decide(word, record, now_us, draw, result);
         if (effects.change == rules::Change::nothing) return result;
@@ -325,11 +326,15 @@ class BreakerCell {
             .within_generation = word.next(marks, false, 0).change_id()};
   }
 
-  /// The probes whose holders are dead, as bits. Two or three system calls for each that is out.
+  /// The probes whose holders are dead, as bits. One answer for each holder, asked once: one that dies meanwhile is dead
+  /// for all of its probes or for none. Two or three system calls each.
   [[nodiscard]] std::uint32_t dead(const rules::Probes& probes) const noexcept {
     std::uint32_t bits = 0;
     for (std::uint32_t i = 0; i < probes.count; ++i) {
-      if (core_.presence().is_unheld(probes.owner[i])) bits |= 1U << i;
+      const auto* const first = std::find(probes.owner.begin(), probes.owner.begin() + i, probes.owner[i]);
+      const auto asked = static_cast<std::uint32_t>(first - probes.owner.begin());
+      const bool is_dead = asked < i ? (bits >> asked & 1U) != 0 : core_.presence().is_unheld(probes.owner[i]);
+      bits |= is_dead ? 1U << i : 0U;
     }
     return bits;
   }

@@ -151,7 +151,7 @@ struct Effects {
 /// Moves the breaker and keeps the books on it.
 constexpr void move_to(Breaker& breaker, CircuitState to, TransitionReason reason, Tick at) noexcept {
   breaker.tally.spent[static_cast<std::size_t>(breaker.state)] += lasted(breaker, at);
-  ++breaker.tally.transitions[static_cast<std::size_t>(reason)];
+  if (reason != TransitionReason::none) ++breaker.tally.transitions[static_cast<std::size_t>(reason)];
   breaker.state = to;
   breaker.since = at;
   breaker.ramping = false;

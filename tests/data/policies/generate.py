@@ -534,7 +534,8 @@ def random_config(r, theme):
         if r.random() < 0.6:
             config["cooldown"]["forget_after_ms"] = r.choice((1, 20, 100))
     if some("ramp"):
-        config["ramp_up"] = {"duration_ms": r.choice((1, 7, 100, 100, 1000, 1000)), "start_percent": r.choice((0, 1, 10, 55, 100))}
+        config["ramp_up"] = {"duration_ms": r.choice((1, 7, 100, 100, 1000, 1000)),
+                             "start_percent": r.choice((0, 1, 10, 55, 100))}
     return config
 
 

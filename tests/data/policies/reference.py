@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The rules of a breaker, a second time: what they mean, without regard to speed or room.
 
-Written from the contract and the issue, not from the C++, so that a misunderstanding of either shows as a deviation. The
-window is the list of all outcomes of the period, looked at anew each time; the counters are sums over a log.
+Written from what the rules are to mean, not from the C++, so that a misunderstanding of either shows as a deviation.
+The window is the list of all outcomes of the period, looked at anew each time; the counters are sums over a log.
 Times are whole milliseconds. A configuration is that of a trace (docs/trace-format.md).
 """
 
