@@ -149,7 +149,8 @@ class TableReporter : public benchmark::BenchmarkReporter {
 
 void print_memory() {
   std::printf(
-      "\n### Memory\n\n| breakers | participants | window | bytes beside the journal | bytes a breaker |\n|---|---|---|---|---|\n");
+      "\n### Memory\n\n| breakers | participants | window | bytes beside the journal | bytes a breaker "
+      "|\n|---|---|---|---|---|\n");
   struct Size {
     std::uint32_t breakers;
     std::uint32_t participants;

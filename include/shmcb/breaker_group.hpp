@@ -21,7 +21,8 @@ struct GroupConfig {
   BreakerConfig breaker{};      ///< of every member; its own name is ignored
   std::uint32_t limit = 1'000;  ///< breakers at one time, over all processes; 1 to 900,000
   /// A Closed breaker with nothing in its window may be recycled so long after its last outcome or change; 1 ms to 2^40
-  /// ms. Calls that take longer than this and the window's `within` may find their breaker gone: their outcome is stale.
+  /// ms. Calls that take longer than this and the window's `within` may find their breaker gone: their outcome is
+  /// stale.
   Millis idle_after{600'000};
   /// What to do when the group, or a member, exists with other numbers.
   OnMismatch on_mismatch = OnMismatch::refuse;

@@ -41,9 +41,9 @@ struct ConsecutiveFailures {
   std::uint32_t failures = 5;
 };
 
-/// A call that took longer than `slower_than`, from its admission to its completion, is slow, whatever came of it. Opens
-/// when at least `minimum_calls` outcomes are in the window and `percent` of them or more were slow. A slow success is
-/// slow, not failed. Costs a reading of the clock at every admit.
+/// A call that took longer than `slower_than`, from its admission to its completion, is slow, whatever came of it.
+/// Opens when at least `minimum_calls` outcomes are in the window and `percent` of them or more were slow. A slow
+/// success is slow, not failed. Costs a reading of the clock at every admit.
 struct SlowCalls {
   Millis slower_than{1'000};
   std::uint32_t percent = 50;  ///< 1 to 100
@@ -51,11 +51,11 @@ struct SlowCalls {
   bool reopen_on_slow_probe = false;  ///< a probe that succeeds slowly opens the breaker again
 };
 
-/// How long Open turns calls away before probes are tried. Grows by `multiplier` with each failed recovery (a probe that
-/// fails, or an opening within `forget_after` of the closing), up to `maximum`; an opening after a longer healthy time
-/// takes back one step for each `forget_after` of it. Whoever opens draws the cooldown evenly from the last `jitter`
-/// percent below that length, once, for all processes (50 and 100 are "equal" and "full" jitter in Marc Brooker,
-/// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
+/// How long Open turns calls away before probes are tried. Grows by `multiplier` with each failed recovery (a probe
+/// that fails, or an opening within `forget_after` of the closing), up to `maximum`; an opening after a longer healthy
+/// time takes back one step for each `forget_after` of it. Whoever opens draws the cooldown evenly from the last
+/// `jitter` percent below that length, once, for all processes (50 and 100 are "equal" and "full" jitter in Marc
+/// Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 struct Cooldown {
   Millis base{30'000};
   std::uint32_t multiplier = 1;          ///< 1: does not grow; at most 1,000
@@ -64,8 +64,8 @@ struct Cooldown {
   std::optional<Millis> forget_after{};  ///< default: maximum
 };
 
-/// For `duration` after closing, a share of the calls is admitted that grows evenly from `start_percent` to all; the rest
-/// is rejected.
+/// For `duration` after closing, a share of the calls is admitted that grows evenly from `start_percent` to all; the
+/// rest is rejected.
 struct RampUp {
   Millis duration{10'000};
   std::uint32_t start_percent = 10;  ///< 0 to 100
@@ -100,8 +100,8 @@ inline constexpr std::uint32_t kMaxProbes = 32;  ///< what one record of the sha
 
 inline constexpr std::uint32_t kMaxMultiplier = 1'000;  ///< arbitrary; its product with 2^40 is exact everywhere
 
-/// The shared numbers as the rules use them: ticks of one millisecond, every default filled in, 0 for a rule that is not
-/// set.
+/// The shared numbers as the rules use them: ticks of one millisecond, every default filled in, 0 for a rule that is
+/// not set.
 struct Settings {
   std::uint32_t failures = 5;
   std::uint32_t window = 10;

@@ -12,8 +12,8 @@
 
 namespace shmcb {
 
-/// A source of draws, even over [0, rules::kDraws). Called only by an operation that opens a breaker, replaces its settings, or admits while it ramps
-/// up. Safe to call from any thread.
+/// A source of draws, even over [0, rules::kDraws). Called only by an operation that opens a breaker, replaces its
+/// settings, or admits while it ramps up. Safe to call from any thread.
 template <class R>
 concept Random = std::copy_constructible<R> && requires(const R& random) {
   { random.draw() } noexcept -> std::same_as<std::uint32_t>;

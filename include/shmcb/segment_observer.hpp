@@ -55,9 +55,9 @@ class SHMCB_EXPORT SegmentObserver {
   std::size_t wait(Millis timeout, const Callback& callback);
 
   /// How many events were committed since the observer began and will never be delivered: their writer was killed or
-  /// stood still for longer than the patience, or the journal came round before they were read. Exact as soon as a later
-  /// event of each breaker has been delivered; before that not all may be known. Begun with the oldest, it does not know
-  /// of those that a breaker had before the first that was delivered of it.
+  /// stood still for longer than the patience, or the journal came round before they were read. Exact as soon as a
+  /// later event of each breaker has been delivered; before that not all may be known. Begun with the oldest, it does
+  /// not know of those that a breaker had before the first that was delivered of it.
   [[nodiscard]] std::uint64_t lost() const noexcept;
 
  private:

@@ -15,8 +15,8 @@ namespace shmcb {
 
 /// The contract of a storage. `admit`, `record_outcome`, `force_state` and `set_mode` are one atomic operation each;
 /// `snapshot`, `counters` and `peek` change nothing. A token goes back to the storage that issued it; `abandon` is
-/// `record_outcome(token, ignored)` of a permit that was dropped. `now` is the storage's clock. A note or a mode request
-/// that `check` refuses is answered with Errc::invalid_config.
+/// `record_outcome(token, ignored)` of a permit that was dropped. `now` is the storage's clock. A note or a mode
+/// request that `check` refuses is answered with Errc::invalid_config.
 template <class S>
 concept Storage = requires(S& storage, const S& constant, Token token, Outcome outcome, CompletedAt completed_at,
                            CircuitState state, const Note& note, const ModeRequest& request) {

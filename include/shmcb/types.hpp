@@ -55,8 +55,8 @@ enum class TransitionReason : std::uint8_t {
 };
 inline constexpr std::size_t kTransitionReasons = 12;
 
-/// What an entry of a segment's journal tells. The values are part of the segment format. `none` stands where nothing is
-/// told.
+/// What an entry of a segment's journal tells. The values are part of the segment format. `none` stands where nothing
+/// is told.
 enum class EventKind : std::uint8_t {
   none = 0,
   transition = 1,
@@ -77,8 +77,8 @@ enum class RecordStatus : std::uint8_t {
 };
 
 /// What tells one attempt apart from all others; handed out by `admit`, handed back to `record_outcome` of the same
-/// storage. Opaque to users. `period` is the generation of the Closed period or the identity of the probe. A call that a
-/// mode lets run although nothing is to be counted has the admission `rejected` here and the period kVoidPeriod.
+/// storage. Opaque to users. `period` is the generation of the Closed period or the identity of the probe. A call that
+/// a mode lets run although nothing is to be counted has the admission `rejected` here and the period kVoidPeriod.
 struct Token {
   std::uint64_t period = 0;
   std::uint32_t started = 0;  ///< the tick after that of the admission, modulo 2^32; 0: the clock was not read
@@ -176,17 +176,17 @@ struct PeekResult {
 /// What a breaker has counted since it came into being. Never reset; where a process was killed, up to one batch of its
 /// own counts may be missing.
 struct Counters {
-  std::uint64_t completed = 0;       ///< outcomes reported: successes + failures + ignored + stale
+  std::uint64_t completed = 0;       ///< reported: successes + failures + probe_verdicts + ignored + stale
   std::uint64_t successes = 0;       ///< that entered a window
   std::uint64_t failures = 0;        ///< that entered a window
   std::uint64_t ignored = 0;         ///< had nothing to count
   std::uint64_t stale = 0;           ///< belonged to an earlier period, or were recorded before
-  std::uint64_t rejected = 0;        ///< calls turned away by Open, a full HalfOpen or forced_open
+  std::uint64_t rejected = 0;        ///< by Open, a full HalfOpen or forced_open; in `observe`: would have been
   std::uint64_t ramp_rejected = 0;   ///< calls turned away while the breaker came back gently
   std::uint64_t abandoned = 0;       ///< permits dropped without a verdict; they are among the ignored or stale too
   std::uint64_t probes = 0;          ///< admitted
   std::uint64_t probe_verdicts = 0;  ///< probes that succeeded or failed in time; among the completed
-  std::array<std::uint64_t, kTransitionReasons> transitions{};  ///< by TransitionReason
+  std::array<std::uint64_t, kTransitionReasons> transitions{};  ///< by TransitionReason; [0] stays 0
   Millis in_closed{0};                                          ///< time spent in each state, the present one included
   Millis in_open{0};
   Millis in_half_open{0};

@@ -25,8 +25,8 @@
 #include "config/plain_toml.hpp"
 #include "shmcb/duration_text.hpp"
 
-// toml++ 3.3 asserts (without NDEBUG) and lets clang assume (with it) what texts such as "[=" make untrue, right before it
-// checks the same and reports an error: neither may be.
+// toml++ 3.3 asserts (without NDEBUG) and lets clang assume (with it) what texts such as "[=" make untrue, right before
+// it checks the same and reports an error: neither may be.
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #define TOML_EXCEPTIONS 0

@@ -584,7 +584,8 @@ class BreakersReading {
 
 // ---- the journal --------------------------------------------------------------------------------
 
-/// Reads and decodes the journal. One copy is enough: an entry that was being written while it was made does not add up.
+/// Reads and decodes the journal. One copy is enough: an entry that was being written while it was made does not add
+/// up.
 class JournalReading {
  public:
   JournalReading(int fd, const core::Geometry& geometry, Instant epoch) : image_(fd, geometry), epoch_(epoch) {}

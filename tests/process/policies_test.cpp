@@ -5,13 +5,16 @@
 #include <atomic>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "process/census.hpp"
 #include "process/shared_clock.hpp"
+#include "shmcb/segment_observer.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
@@ -218,6 +221,47 @@ TEST(Modes, SurviveTheProcessThatSetThemAndEveryTransition) {
   EXPECT_EQ(breaker.peek().mode, Mode::observe);
   clock.advance(hours{1});
   EXPECT_EQ(breaker.peek().mode, Mode::automatic);
+}
+
+TEST(Modes, AreInTheJournalWithWhoAndWhyBesideAllThatHappensByItself) {
+  const TestSegment test = make_segment();
+  const SharedClock clock;
+  BreakerConfig config = one_failure(false);
+  config.ramp_up = RampUp{.duration = Millis{100}, .start_percent = 50};
+  Breaker breaker = open(test.segment(), config, clock);
+  auto observer = SegmentObserver::open(test.segment());
+  ASSERT_TRUE(observer);
+  Child child = fork_child([&] {
+    const Note note{.who = "ann", .why = "INC-4711"};
+    ASSERT_EQ(breaker.set_mode({.mode = Mode::observe, .expires_after = Millis{50}, .note = note}).error, Errc::ok);
+    ASSERT_EQ(breaker.force_state(CircuitState::open, {.who = "bob", .why = "a try"}).error, Errc::ok);
+    clock.advance(Millis{50});
+    const AdmitResult probe = breaker.admit();
+    ASSERT_EQ(probe.admission, Admission::probe);
+    ASSERT_EQ(breaker.record_outcome(probe.token, Outcome::success).error, Errc::ok);
+    clock.advance(Millis{100});
+    ASSERT_EQ(breaker.admit().admission, Admission::allowed);
+    config.cooldown.base = Millis{11};
+    ASSERT_TRUE(Breaker::open(test.segment(), config, OnMismatch::replace, clock));
+  });
+  EXPECT_EQ(child.wait(), exited(0));
+  std::vector<std::string> seen;
+  observer->poll([&](const SegmentEvent& e) {
+    std::string text{to_string(e.kind)};
+    if (e.kind == EventKind::transition) text += " " + std::string{to_string(e.reason)};
+    if (e.mode_from != e.mode_to)
+      text += " " + std::string{to_string(e.mode_from)} + ">" + std::string{to_string(e.mode_to)};
+    if (!e.who.empty()) text += " by " + e.who + ": " + e.why;
+    if (e.until) text += " for " + std::to_string((*e.until - e.occurred_at).count()) + " us";
+    EXPECT_EQ(e.number, seen.size() + 1);
+    EXPECT_EQ(e.breaker, "b");
+    seen.push_back(text);
+  });
+  EXPECT_THAT(seen, ::testing::ElementsAre("mode-change automatic>observe by ann: INC-4711 for 50000 us",
+                                           "forced by bob: a try", "mode-expired observe>automatic",
+                                           "transition cooldown-elapsed", "transition probe-succeeded", "ramp-ended",
+                                           "settings-replaced"));
+  EXPECT_EQ(observer->lost(), 0U);
 }
 
 TEST(Modes, CanAlwaysBeSetHoweverOftenTheyWere) {

@@ -129,6 +129,7 @@ struct CountingKernel final : Presence::Kernel {
     return true;
   }
   bool is_dead(const Presence&, std::uint16_t, std::uint32_t) noexcept override { return dead; }
+  bool is_unheld(const Presence&, std::uint16_t) noexcept override { return dead; }
   void wake(const void*) noexcept override { ++wakes; }
   int wakes = 0;
   bool dead = false;

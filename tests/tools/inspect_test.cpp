@@ -318,8 +318,7 @@ TEST_F(Inspect, ShowsWhoForcedAStateAndWhyWithoutWhatATerminalWouldObey) {
                  .to = CircuitState::open,
                  .breaker = 2,
                  .number = 1,
-                 .who = core::journal_text<core::kWhoBytes>("op\x1b[2J"),
-                 .why = core::journal_text<core::kWhyBytes>("roll-out \xff")});
+                 .note = core::NoteText::of({.who = "op\x1b[2J", .why = "roll-out \xff"})});
   const std::string expected =
       "forced from closed to open, pid " + std::to_string(::getpid()) + ", by op\\x1b[2J: roll-out \\xff\n";
   EXPECT_THAT(run({"show", "alpha"}).output, EndsWith(expected));

@@ -326,8 +326,8 @@ class BreakerCell {
             .within_generation = word.next(marks, false, 0).change_id()};
   }
 
-  /// The probes whose holders are dead, as bits. One answer for each holder, asked once: one that dies meanwhile is dead
-  /// for all of its probes or for none. Two or three system calls each.
+  /// The probes whose holders are dead, as bits. One answer for each holder, asked once: one that dies meanwhile is
+  /// dead for all of its probes or for none. Two or three system calls each.
   [[nodiscard]] std::uint32_t dead(const rules::Probes& probes) const noexcept {
     std::uint32_t bits = 0;
     for (std::uint32_t i = 0; i < probes.count; ++i) {

@@ -176,8 +176,8 @@ class CellCore {
     return {.error = Errc::corrupt};
   }
 
-  /// Publishes `record`, which a rule has changed, as the successor of `word`, and tells the journal. False: the breaker
-  /// had moved on (decide again), or `error` is set.
+  /// Publishes `record`, which a rule has changed, as the successor of `word`, and tells the journal. False: the
+  /// breaker had moved on (decide again), or `error` is set.
   [[nodiscard]] bool commit(Control word, Record& record, const rules::Effects& effects, Work& work, Errc& error,
                             std::optional<CellTransition>& transition, const NoteText& note = {}) const noexcept {
     // Where the versions of a Closed period run out, a change begins a new one. The last are kept for the verdicts of

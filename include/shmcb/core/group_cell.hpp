@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The breaker of a group by its name: a BreakerCell that notices when its place has been given to another name, and looks
-// its own up again. What it did not do before it noticed, it has not done to the newcomer.
+// The breaker of a group by its name: a BreakerCell that notices when its place has been given to another name, and
+// looks its own up again. What it did not do before it noticed, it has not done to the newcomer.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@
 
 namespace shmcb::core {
 
-/// Has the operations of a BreakerCell. A handle: what `name` points to, the view and the presence must outlive it. Safe
-/// from any thread. A token says which place issued it: within a place, generations never come back, so that one of an
-/// earlier life is stale there, and one of another place is stale everywhere else.
+/// Has the operations of a BreakerCell. A handle: what `name` points to, the view and the presence must outlive it.
+/// Safe from any thread. A token says which place issued it: within a place, generations never come back, so that one
+/// of an earlier life is stale there, and one of another place is stale everywhere else.
 template <class Env>
 class GroupCell {
  public:

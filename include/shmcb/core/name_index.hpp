@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The index of names: buckets of places, each a singly linked list through the places themselves. A place enters at the
-// head by ONE compare-and-swap and can leave from anywhere: its own link is marked first, so that nothing is hung behind
-// it any more, then the link that leads to it is swapped past it. Every link carries a version, so that no value of one
-// comes back (after M. Michael, "High performance dynamic lock-free hash tables and list-based sets", SPAA 2002).
+// head by ONE compare-and-swap and can leave from anywhere: its own link is marked first, so that nothing is hung
+// behind it any more, then the link that leads to it is swapped past it. Every link carries a version, so that no value
+// of one comes back (after M. Michael, "High performance dynamic lock-free hash tables and list-based sets", SPAA
+// 2002).
 #pragma once
 
 #include <cstdint>
@@ -107,8 +108,8 @@ class NameIndex {
     Found found{};
   };
 
-  /// Walks a bucket until `matches(cells, found)`. What was looked at was linked all the while: the link that leads to a
-  /// place is read again afterwards.
+  /// Walks a bucket until `matches(cells, found)`. What was looked at was linked all the while: the link that leads to
+  /// a place is read again afterwards.
   template <class Matches>
   [[nodiscard]] Found walk(std::uint64_t hash, Work& work, Matches matches) const noexcept {
     while (work.charge()) {

@@ -194,8 +194,8 @@ class Registry {
     return Errc::ok;
   }
 
-  /// A place that was in use before goes on where it was: its generations, so that every token and every straggler of an
-  /// earlier life is stale, and its ring.
+  /// A place that was in use before goes on where it was: its generations, so that every token and every straggler of
+  /// an earlier life is stale, and its ring.
   [[nodiscard]] bool begin_life(BreakerCells<Env>& cells, Record& record, Bits& generation, Work& work) noexcept {
     // Of the ring that the place has: a piece from an earlier taker may be larger than what was asked for.
     const RingWord piece{Env::load(cells.ring, Env::acquire)};     // sync: arena
@@ -279,8 +279,8 @@ class Registry {
     return error;
   }
 
-  /// Takes a place for a group's breaker: one more, while the group may have more, else one that it has and does not use,
-  /// else one whose breaker is idle.
+  /// Takes a place for a group's breaker: one more, while the group may have more, else one that it has and does not
+  /// use, else one whose breaker is idle.
   [[nodiscard]] Errc claim_member_place(std::uint32_t capacity, std::uint64_t hash, rules::Tick now,
                                         const Member& member, Prepared& prepared, Work& work) noexcept {
     Errc error = groups_.has_room(member.entry);

@@ -351,14 +351,14 @@ constexpr void reclaim_probes(Breaker& breaker, const Settings& settings, Tick n
 // ---- outcomes
 // ----------------------------------------------------------------------------------------------------------
 
-/// When a call was admitted, as its token keeps it: one tick on, so that the first tick of a timeline is told apart from
-/// no reading of the clock. (Once in 2^32 ms it has to say a tick too much.)
+/// When a call was admitted, as its token keeps it: one tick on, so that the first tick of a timeline is told apart
+/// from no reading of the clock. (Once in 2^32 ms it has to say a tick too much.)
 [[nodiscard]] constexpr std::uint32_t started_at(Tick now) noexcept {
   return std::max<std::uint32_t>(1, static_cast<std::uint32_t>(now + 1));
 }
 
-/// Whether a call that was admitted at `started` and completed at `now` was slow. (Of calls that take longer than 2^31 ms,
-/// 24 days, the duration is not known.)
+/// Whether a call that was admitted at `started` and completed at `now` was slow. (Of calls that take longer than 2^31
+/// ms, 24 days, the duration is not known.)
 [[nodiscard]] constexpr bool is_slow(const Settings& settings, std::uint32_t started, Tick now) noexcept {
   if (!settings.times_calls() || started == 0) return false;
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(now + 1) - started) > settings.slower_than_ms;
@@ -487,8 +487,8 @@ struct Verdict {
 // ---- force
 // -------------------------------------------------------------------------------------------------------------
 
-/// Everything but the mode starts afresh in `to`, and all attempts in flight become void. Reports nothing where `to` was
-/// in effect already.
+/// Everything but the mode starts afresh in `to`, and all attempts in flight become void. Reports nothing where `to`
+/// was in effect already.
 [[nodiscard]] constexpr Effects force(Breaker& breaker, const Settings& settings, Tick now, CircuitState to,
                                       std::uint32_t draw) noexcept {
   now = not_before(breaker, now);

@@ -96,8 +96,8 @@ struct ControlWord {
     return bits & low_bits(kGenerationShift + Widths::generation);
   }
 
-  /// The word after the next change. A version that overflows carries into the generation; in Closed that would void the
-  /// attempts in flight, so `version_exhausted` is asked beforehand.
+  /// The word after the next change. A version that overflows carries into the generation; in Closed that would void
+  /// the attempts in flight, so `version_exhausted` is asked beforehand.
   [[nodiscard]] constexpr ControlWord next(const Marks& marks, bool transition, std::uint32_t record) const noexcept {
     const bool carry = transition || version() >= kMaxVersion;
     return make(marks, record, generation() + (carry ? 1 : 0), carry ? 0 : version() + 1);
