@@ -76,7 +76,7 @@ struct Change {
       {"failure_threshold.window", [](auto& c) { c.failure_threshold.window = 12; }, "(10 there, 12 here)"},
       {"failure_threshold.within", [](auto& c) { c.failure_threshold.within = Millis{9}; },
        "(10000 ms there, 9 ms here)"},
-      {"cooldown", [](auto& c) { c.cooldown.base = Millis{501}; }, "(500 ms there, 501 ms here)"},
+      {"cooldown.base", [](auto& c) { c.cooldown.base = Millis{501}; }, "(500 ms there, 501 ms here)"},
       {"probe_timeout", [](auto& c) { c.probe_timeout = Millis{1}; }, "(700 ms there, 1 ms here)"},
       {"success_threshold", [](auto& c) { c.success_threshold = 9; }, "(2 there, 9 here)"},
       {"probe_limit", [](auto& c) { c.probe_limit = 32; }, "(2 there, 32 here)"},

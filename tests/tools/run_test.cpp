@@ -472,7 +472,7 @@ TEST_F(Run, AnotherConfigurationIsRefusedAdoptedOrReplaced) {
   EXPECT_EQ(refused.exit_code, tools::exit_config);
   EXPECT_EQ(refused.output, "");
   EXPECT_THAT(refused.errors,
-              HasSubstr("exists with another configuration: cooldown.base (3600000 ms there, 7200000 ms here)"));
+              HasSubstr("exists with another configuration: --cooldown (3600000 ms there, 7200000 ms here)"));
   EXPECT_EQ(run({"--cooldown", "2h", "--on-storage-failure=run"}, {"true"}).exit_code, tools::exit_config);
 
   EXPECT_EQ(run({"--cooldown", "2h", "--on-mismatch", "adopt"}, {"true"}).exit_code, 0);

@@ -18,7 +18,7 @@ namespace shmcb::core {
 
 /// What an entry says, as a plain value; times in ticks since the segment's epoch.
 struct JournalEntry {
-  EventKind kind = EventKind::none;
+  EventKind kind = EventKind::transition;
   CircuitState from = CircuitState::closed;
   CircuitState to = CircuitState::closed;
   TransitionReason reason = TransitionReason::none;  ///< of a transition, and of a forced state that was not in effect
