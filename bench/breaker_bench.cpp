@@ -149,7 +149,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
 
 void print_memory() {
   std::printf(
-      "\n### Memory\n\n| breakers | participants | window | bytes beside the journal | bytes a breaker "
+      "\n### Memory\n\n| breakers | participants | window | bytes | bytes a breaker "
       "|\n|---|---|---|---|---|\n");
   struct Size {
     std::uint32_t breakers;
@@ -157,9 +157,9 @@ void print_memory() {
     std::uint32_t window;
   };
   for (const auto& [breakers, participants, window] :
-       {Size{1'024, 1'024, 10}, Size{1'024, 64, 10}, Size{1'024, 1'024, 1'000}, Size{100'000, 1'024, 10}}) {
+       {Size{1'024, 256, 10}, Size{1'024, 64, 10}, Size{1'024, 256, 1'000}, Size{100'000, 256, 10}}) {
     const auto slots = std::uint64_t{breakers} * shmcb::core::ring_capacity(window);
-    const auto bytes = shmcb::core::geometry_of(breakers, participants, slots).journal_offset;
+    const auto bytes = shmcb::core::geometry_of(breakers, participants, slots).total_bytes;
     std::printf("| %u | %u | %u | %llu | %.0f |\n", breakers, participants, window,
                 static_cast<unsigned long long>(bytes), static_cast<double>(bytes) / breakers);
   }

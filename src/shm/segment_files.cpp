@@ -249,6 +249,7 @@ Error validate(const core::Header& h, const SegmentOptions& options, Access acce
                                .records_offset = h.records_offset,
                                .rings_offset = h.rings_offset,
                                .journal_offset = h.journal_offset,
+                               .notes_offset = geometry.notes_offset,
                                .total_bytes = h.total_bytes};
   if (!(claimed == geometry)) {
     return refuse(Errc::corrupt, "geometry (sizes and offsets)", "not what its capacities give",

@@ -86,7 +86,7 @@ Error SegmentImage::read_units(std::uint64_t first, std::uint64_t count) {
 }
 
 Error SegmentImage::read_journal() {
-  return read(geometry().journal_offset, std::uint64_t{geometry().journal_entries} * sizeof(core::JournalCell<Env>));
+  return read(geometry().journal_offset, geometry().total_bytes - geometry().journal_offset);
 }
 
 }  // namespace shmcb::shm

@@ -63,8 +63,10 @@ TEST(NoteText, GivesBackWhatWasPutInUpToItsLimit) {
 TEST(JournalEntry, ComesBackFromItsWords) {
   for (std::uint64_t number = 1; number < 100; ++number) {
     JournalEntry read;
-    ASSERT_TRUE(decode(encode(entry_of(number)), read));
-    EXPECT_EQ(read, entry_of(number));
+    JournalEntry written = entry_of(number);
+    written.note = {};  // it has a cell of its own
+    ASSERT_TRUE(decode(encode(written, number), read));
+    EXPECT_EQ(read, written);
   }
   for (int kind = 1; kind <= 6; ++kind) {
     JournalEntry read;
@@ -229,6 +231,7 @@ TEST_F(TheJournal, LosesTheEntryOfAWriterThatWasOvertakenAndAtMostOneMoreToWhatI
 TEST_F(TheJournal, ReadsAnEntryOrNoneWhateverIsWrittenMeanwhile) {
   std::uint64_t steps = 1;
   std::uint64_t overwritten = 0;
+  constexpr std::uint64_t kEntryAccesses = 2 + kJournalWords;  // the header, the words, the header
   for (const Bits written : {Bits{0}, Bits{1}, kSize, 3 * kSize}) {
     for (std::uint64_t k = 1; k <= steps; ++k) {
       write(kSize);
@@ -240,7 +243,10 @@ TEST_F(TheJournal, ReadsAnEntryOrNoneWhateverIsWrittenMeanwhile) {
       Meanwhile::arm(0, {});
       if (found == JournalRead::entry) {
         read.pid = 0;
-        EXPECT_EQ(read, entry_of(position)) << "at access " << k;
+        JournalEntry expected = entry_of(position);
+        // The entry is whole; its text may have been overtaken after that.
+        if (written == 3 * kSize && k > kEntryAccesses && read.note == NoteText{}) expected.note = {};
+        EXPECT_EQ(read, expected) << "at access " << k;
       } else {
         EXPECT_EQ(found, JournalRead::overwritten);
         ++overwritten;

@@ -745,9 +745,9 @@ TEST(RegistryOfNames, HoldsAHundredThousandBreakersIn256Mebibytes) {
               static_cast<unsigned long long>(made->geometry().total_bytes));
 }
 
-TEST(RegistryOfNames, NeedsAtMostTwoKibibytesABreakerBesideTheJournalWithTheDefaults) {
+TEST(RegistryOfNames, NeedsAtMostTwoKibibytesABreakerWithTheDefaults) {
   const TestSegment made(SegmentOptions{});
-  EXPECT_LE(made->geometry().journal_offset, 1024U * 2048U);
+  EXPECT_LE(made->geometry().total_bytes, 1024U * 2048U);
   Names<> names(made.segment());
   for (std::uint32_t i = 0; i < 1024; ++i)
     ASSERT_EQ(to_string(names.add("service-" + std::to_string(i)).error), "ok") << i;

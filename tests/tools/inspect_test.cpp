@@ -475,7 +475,7 @@ TEST_F(Inspect, PrintsTheGoodBreakersAndEscapesTheCorruptOne) {
   EXPECT_EQ(result.errors, "shmcb-inspect: " + sentence + "\n");
   EXPECT_THAT(
       result.output,
-      HasSubstr("\n\\x1blpha  corrupt          -                -          -         -              -       -\n"));
+      HasSubstr("\n\\x1blpha  corrupt        -                -          -         -              -       -\n"));
   EXPECT_THAT(result.output, HasSubstr("\nbeta:2    open "));
   result = run({"list", "-o", "json"});
   EXPECT_EQ(result.exit_code, tools::exit_data);

@@ -46,32 +46,27 @@ enum Index : std::size_t {
   place = 2,  // {incarnation 63..32, breaker 31..0}
   at = 3,
   until = 4,   // +1; 0: none
-  writer = 5,  // {has text 63, pid 31..0}
+  writer = 5,  // {low bits of the position of its text, + 1 63..32, pid 31..0}; no text: 0
   checksum = 6,
-  text = 7,  // who, then why; written only where there is any
+  end = 7,
 };
-static_assert(kJournalWords - text == (kMaxWhoBytes + kMaxWhyBytes) / 8);
-inline constexpr Bits kHasText = Bits{1} << 63U;
+static_assert(end == kJournalWords);
 }  // namespace journal_word
 
-/// Over the words before it, the text where there is any, and the position: a writer that stood still while the ring
-/// came round writes into somebody else's entry, which then does not add up.
-[[nodiscard]] constexpr std::uint64_t journal_checksum(Bits position, const JournalWords& words) noexcept {
+/// Over words and their position: a writer that stood still while the ring came round writes into somebody else's cell,
+/// which then does not add up.
+template <std::size_t kCount>
+[[nodiscard]] constexpr std::uint64_t journal_checksum(Bits position, const std::uint64_t* words) noexcept {
   std::uint64_t hash = JournalHeader::complete(position, 0).bits;
-  const auto mix = [&hash](std::uint64_t word) {
-    hash = (hash ^ word) * 0x9e37'79b9'7f4a'7c15;  // 2^64 / the golden ratio
+  for (std::size_t i = 0; i < kCount; ++i) {
+    hash = (hash ^ words[i]) * 0x9e37'79b9'7f4a'7c15;  // 2^64 / the golden ratio
     hash ^= hash >> 29U;
-  };
-  for (std::size_t i = 0; i < journal_word::checksum; ++i)
-    mix(words[i]);
-  if ((words[journal_word::writer] & journal_word::kHasText) != 0) {
-    for (std::size_t i = journal_word::text; i < kJournalWords; ++i)
-      mix(words[i]);
   }
   return hash;
 }
 
-[[nodiscard]] constexpr JournalWords encode(const JournalEntry& e) noexcept {
+/// Without the text, whose place `note` names: its position + 1; 0: none.
+[[nodiscard]] constexpr JournalWords encode(const JournalEntry& e, Bits note = 0) noexcept {
   JournalWords words{};
   words[journal_word::what] = (static_cast<Bits>(e.reason) << 56U) | (static_cast<Bits>(e.mode_to) << 53U) |
                               (static_cast<Bits>(e.mode_from) << 50U) | (static_cast<Bits>(e.to) << 48U) |
@@ -81,14 +76,11 @@ inline constexpr Bits kHasText = Bits{1} << 63U;
   words[journal_word::place] = (Bits{e.incarnation} << 32U) | e.breaker;
   words[journal_word::at] = static_cast<Bits>(e.at);
   words[journal_word::until] = e.until ? static_cast<Bits>(*e.until) + 1 : 0;
-  const bool has_text = e.note.who[0] != '\0' || e.note.why[0] != '\0';
-  words[journal_word::writer] = (has_text ? journal_word::kHasText : 0) | e.pid;
-  coding::encode_text(e.note.who, &words[journal_word::text]);
-  coding::encode_text(e.note.why, &words[journal_word::text + kMaxWhoBytes / 8]);
+  words[journal_word::writer] = (note << 32U) | e.pid;
   return words;
 }
 
-/// False: no correct process wrote this.
+/// Without the text. False: no correct process wrote this.
 [[nodiscard]] constexpr bool decode(const JournalWords& words, JournalEntry& e) noexcept {
   const Bits what = words[journal_word::what];
   const auto kind = (what >> 42U) & low_bits(4);
@@ -116,10 +108,6 @@ inline constexpr Bits kHasText = Bits{1} << 63U;
        .at = static_cast<rules::Tick>(words[journal_word::at]),
        .pid = static_cast<std::uint32_t>(words[journal_word::writer])};
   if (until != 0) e.until = static_cast<rules::Tick>(until - 1);
-  if ((words[journal_word::writer] & journal_word::kHasText) != 0) {
-    coding::decode_text(&words[journal_word::text], e.note.who);
-    coding::decode_text(&words[journal_word::text + kMaxWhoBytes / 8], e.note.why);
-  }
   return true;
 }
 
@@ -146,8 +134,10 @@ class Journal {
     JournalCell<Env>& cell = view_->journal(position);
     const std::uint16_t self = presence_->number();
     const JournalHeader claimed = JournalHeader::claimed(position, self);
-    if (claim(cell, position, claimed)) {
-      fill(cell, position, encode(entry));
+    if (claim(cell.header, position, claimed)) {
+      JournalWords words = encode(entry, entry.note == NoteText{} ? 0 : write_note(entry.note));
+      words[journal_word::checksum] = journal_checksum<journal_word::checksum>(position, words.data());
+      fill(cell.words, words);
       // sync: journal-entry (release): the words. Lost: others have come round meanwhile, and the entry is theirs.
       Env::cas(cell.header, claimed.bits, JournalHeader::complete(position, self).bits, Env::release);
     }
@@ -168,11 +158,14 @@ class Journal {
     if (header.later_than(position)) return JournalRead::overwritten;
     if (!header.at(position) || !header.is_complete()) return JournalRead::pending;
     JournalWords words{};
-    copy(cell, words);
+    copy(cell.words, words);
     // relaxed: the acquire loads of the words (sync: journal-words) keep it behind them
     if (Env::load(cell.header, Env::relaxed) != header.bits) return JournalRead::overwritten;
-    const bool whole = journal_checksum(position, words) == words[journal_word::checksum];
-    return whole && decode(words, entry) ? JournalRead::entry : JournalRead::damaged;
+    const bool whole =
+        journal_checksum<journal_word::checksum>(position, words.data()) == words[journal_word::checksum];
+    if (!whole || !decode(words, entry)) return JournalRead::damaged;
+    read_note(words[journal_word::writer] >> 32U, entry.note);
+    return JournalRead::entry;
   }
 
   /// Whether the writer at a pending position will never complete it, as far as it can be told. Makes system calls.
@@ -205,29 +198,62 @@ class Journal {
   static constexpr int kTries = 64;
 
   /// From whoever had it a lap ago, also from one who never completed it. False: somebody is there from a lap later.
-  [[nodiscard]] static bool claim(JournalCell<Env>& cell, Bits position, JournalHeader claimed) noexcept {
+  [[nodiscard]] static bool claim(typename Env::Word& header, Bits position, JournalHeader claimed) noexcept {
     for (int i = 0; i < kTries; ++i) {
-      const JournalHeader seen{Env::load(cell.header, Env::relaxed)};  // relaxed: the swap decides
+      const JournalHeader seen{Env::load(header, Env::relaxed)};  // relaxed: the swap decides
       if (seen.later_than(position) || (seen.at(position) && !seen.empty())) return false;
       // sync: journal-words: acquire and release, so that whoever copies one of our words sees this claim
-      if (Env::cas(cell.header, seen.bits, claimed.bits, Env::acq_rel)) return true;
+      if (Env::cas(header, seen.bits, claimed.bits, Env::acq_rel)) return true;
     }
     return false;
   }
 
-  static void fill(JournalCell<Env>& cell, Bits position, JournalWords words) noexcept {
-    words[journal_word::checksum] = journal_checksum(position, words);
-    const bool has_text = (words[journal_word::writer] & journal_word::kHasText) != 0;
-    const std::size_t end = has_text ? kJournalWords : std::size_t{journal_word::text};
-    for (std::size_t i = 0; i < end; ++i)
-      Env::store(cell.words[i], words[i], Env::release);  // sync: journal-words
+  template <std::size_t kCount>
+  static void fill(typename Env::Word (&cell)[kCount], const std::array<std::uint64_t, kCount>& words) noexcept {
+    for (std::size_t i = 0; i < kCount; ++i)
+      Env::store(cell[i], words[i], Env::release);  // sync: journal-words
+  }
+  template <std::size_t kCount>
+  static void copy(const typename Env::Word (&cell)[kCount], std::array<std::uint64_t, kCount>& words) noexcept {
+    for (std::size_t i = 0; i < kCount; ++i)
+      words[i] = Env::load(cell[i], Env::acquire);  // sync: journal-words
   }
 
-  static void copy(const JournalCell<Env>& cell, JournalWords& words) noexcept {
-    for (std::size_t i = 0; i < kJournalWords; ++i) {
-      if (i == journal_word::text && (words[journal_word::writer] & journal_word::kHasText) == 0) return;
-      words[i] = Env::load(cell.words[i], Env::acquire);  // sync: journal-words
-    }
+  // A text has a cell of its own, written as an entry is, before the entry that names it.
+  using NoteWords = std::array<std::uint64_t, kNoteWords>;
+  static constexpr Bits kNoteMask = low_bits(31);
+
+  /// What the entry calls it; 0: it could not be written.
+  [[nodiscard]] Bits write_note(const NoteText& note) noexcept {
+    // relaxed: what is at the position is published by its header
+    const Bits position = Env::fetch_add(view_->words().note_next, 1, Env::relaxed);
+    NoteCell<Env>& cell = view_->note(position);
+    const std::uint16_t self = presence_->number();
+    const JournalHeader claimed = JournalHeader::claimed(position, self);
+    if (!claim(cell.header, position, claimed)) return 0;
+    NoteWords words{};
+    coding::encode_text(note.who, words.data());
+    coding::encode_text(note.why, &words[kMaxWhoBytes / 8]);
+    fill(cell.words, words);
+    // sync: journal-words (release), as all before it
+    Env::store(cell.checksum, journal_checksum<kNoteWords>(position, words.data()), Env::release);
+    // sync: journal-entry (release)
+    const bool done = Env::cas(cell.header, claimed.bits, JournalHeader::complete(position, self).bits, Env::release);
+    return done ? (position + 1) & kNoteMask : 0;
+  }
+
+  /// The text that an entry calls by `name`, if it is still there: newer ones may have taken its cell.
+  void read_note(Bits name, NoteText& note) const noexcept {
+    if (name == 0) return;
+    const NoteCell<Env>& cell = view_->note(name - 1);
+    const JournalHeader header{Env::load(cell.header, Env::acquire)};  // sync: journal-entry
+    if (!header.is_complete() || (header.position() & kNoteMask) != ((name - 1) & kNoteMask)) return;
+    NoteWords words{};
+    copy(cell.words, words);
+    const Bits checksum = Env::load(cell.checksum, Env::acquire);  // sync: journal-words
+    if (checksum != journal_checksum<kNoteWords>(header.position(), words.data())) return;
+    coding::decode_text(words.data(), note.who);
+    coding::decode_text(&words[kMaxWhoBytes / 8], note.why);
   }
 
   /// A system call only where somebody has said that it is about to sleep.

@@ -4,6 +4,7 @@
 // where it is used.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -36,7 +37,7 @@ inline constexpr bool kDevelopmentBuild = false;
 inline constexpr std::uint32_t kMaxBreakers = 900'000;
 inline constexpr std::uint32_t kMaxParticipants = 32'768;
 inline constexpr std::uint32_t kMinJournal = 16;         ///< entries; a power of two, as all between
-inline constexpr std::uint32_t kDefaultJournal = 4'096;  ///< entries: 768 KiB
+inline constexpr std::uint32_t kDefaultJournal = 4'096;  ///< entries: 256 KiB, and 48 KiB of texts
 inline constexpr std::uint32_t kMaxJournal = 1U << 20U;  ///< entries: 192 MiB
 
 /// The slots a window needs: a power of two. One more than the window, because a flagged entry that came too late may
@@ -106,6 +107,7 @@ struct SegmentWords {
   typename Env::Word retired;                        ///< not 0: removed on purpose, attached processes should let go
   typename Env::Word journal_next;                   ///< the position that the next entry of the journal takes
   typename Env::Word journal_wake;                   ///< WakeWord
+  typename Env::Word note_next;                      ///< the position of the next text in the journal
 };
 
 /// {taker 63..40, units given out 39..0}: the arena of ring slots. `taker` is the breaker that took the newest piece;
@@ -223,7 +225,7 @@ struct RecordCell {
 // ---- the journal
 // ---------------------------------------------------------------------------------------------------------
 
-inline constexpr std::size_t kJournalWords = 23;
+inline constexpr std::size_t kJournalWords = 7;
 
 /// One entry of the journal: its header and what it says. core/journal.hpp knows the words.
 template <class Env>
@@ -231,6 +233,21 @@ struct JournalCell {
   alignas(kLine) typename Env::Word header;  ///< JournalHeader
   typename Env::Word words[kJournalWords];
 };
+
+inline constexpr std::size_t kNoteWords = (kMaxWhoBytes + kMaxWhyBytes) / 8;
+
+/// The text of an entry of the journal, where it has any.
+template <class Env>
+struct NoteCell {
+  alignas(kLine) typename Env::Word header;  ///< JournalHeader
+  typename Env::Word words[kNoteWords];      ///< who, then why
+  typename Env::Word checksum;
+};
+
+/// How many texts there is room for beside so many entries: few entries have one.
+[[nodiscard]] constexpr std::uint32_t journal_notes(std::uint32_t entries) noexcept {
+  return std::max(kMinJournal, entries / 16);
+}
 
 // ---- breakers
 // --------------------------------------------------------------------------------------------------------------
@@ -270,7 +287,7 @@ struct BreakerCells {
 template <class Env>
 inline constexpr bool kProductionLayout =
     sizeof(SegmentWords<Env>) == kLine && sizeof(ParticipantEntry<Env>) == 32 && sizeof(GroupCells<Env>) == 32 &&
-    sizeof(RecordCell<Env>) == 10 * kLine && sizeof(JournalCell<Env>) == 3 * kLine &&
+    sizeof(RecordCell<Env>) == 10 * kLine && sizeof(JournalCell<Env>) == kLine && sizeof(NoteCell<Env>) == 3 * kLine &&
     sizeof(BreakerCells<Env>) == 8 * kLine && offsetof(BreakerCells<Env>, name) == kLine &&
     offsetof(BreakerCells<Env>, hint) == 3 * kLine && offsetof(BreakerCells<Env>, lanes) == 4 * kLine;
 static_assert(kProductionLayout<StdEnv>,
@@ -301,6 +318,8 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
         std::uint64_t{sizeof(ParticipantEntry<StdEnv>)},
         std::uint64_t{sizeof(RecordCell<StdEnv>)},
         std::uint64_t{sizeof(JournalCell<StdEnv>)},
+        std::uint64_t{sizeof(NoteCell<StdEnv>)},
+        std::uint64_t{journal_notes(kDefaultJournal)},
         std::uint64_t{sizeof(Cells)},
         std::uint64_t{offsetof(Cells, hint)},
         std::uint64_t{offsetof(Cells, lanes)},
@@ -348,6 +367,7 @@ struct Geometry {
   std::uint64_t records_offset = 0;
   std::uint64_t rings_offset = 0;
   std::uint64_t journal_offset = 0;
+  std::uint64_t notes_offset = 0;
   std::uint64_t total_bytes = 0;
 
   friend bool operator==(const Geometry&, const Geometry&) = default;
@@ -372,7 +392,8 @@ struct Geometry {
   g.records_offset = pages(g.breakers_offset + std::uint64_t{breakers} * sizeof(BreakerCells<StdEnv>));
   g.rings_offset = pages(g.records_offset + std::uint64_t{g.records} * sizeof(RecordCell<StdEnv>));
   g.journal_offset = pages(g.rings_offset + ring_slots * sizeof(std::uint64_t));
-  g.total_bytes = pages(g.journal_offset + std::uint64_t{journal_entries} * sizeof(JournalCell<StdEnv>));
+  g.notes_offset = g.journal_offset + std::uint64_t{journal_entries} * sizeof(JournalCell<StdEnv>);
+  g.total_bytes = pages(g.notes_offset + std::uint64_t{journal_notes(journal_entries)} * sizeof(NoteCell<StdEnv>));
   return g;
 }
 
@@ -425,6 +446,9 @@ class SegmentView {
   /// Where the journal's entry of that position lies.
   [[nodiscard]] JournalCell<Env>& journal(std::uint64_t position) const noexcept {
     return *(at<JournalCell<Env>>(geometry_.journal_offset) + (position & (geometry_.journal_entries - 1)));
+  }
+  [[nodiscard]] NoteCell<Env>& note(std::uint64_t position) const noexcept {
+    return *(at<NoteCell<Env>>(geometry_.notes_offset) + (position & (journal_notes(geometry_.journal_entries) - 1)));
   }
 
  private:

@@ -211,6 +211,7 @@ struct JournalHeader {
   [[nodiscard]] constexpr bool at(Bits position) const noexcept {
     return bits >> kPositionShift == (position & low_bits(64 - kPositionShift));
   }
+  [[nodiscard]] constexpr Bits position() const noexcept { return bits >> kPositionShift; }
   /// Of a later position than that one.
   [[nodiscard]] constexpr bool later_than(Bits position) const noexcept {
     const Bits ahead = ((bits >> kPositionShift) - position) & low_bits(64 - kPositionShift);
