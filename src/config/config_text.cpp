@@ -27,12 +27,14 @@
 
 // toml++ 3.3 asserts (without NDEBUG) and lets clang assume (with it) what texts such as "[=" make untrue, right before
 // it checks the same and reports an error: neither may be.
+// NOLINTBEGIN(readability-identifier-naming): toml++'s names
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #define TOML_EXCEPTIONS 0
 #define TOML_HEADER_ONLY 1
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_MAX_NESTED_VALUES 16  // see plain_toml.hpp
+// NOLINTEND(readability-identifier-naming)
 #include <toml++/toml.h>
 
 namespace shmcb {

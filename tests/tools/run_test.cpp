@@ -30,6 +30,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::testing::Not;
 
 using Words = std::vector<std::string>;
 
@@ -417,10 +418,24 @@ TEST_F(Run, RefusesBadFlagsAndRunsNothing) {
       {{"--kill-after", "1s"}, "--kill-after"},
       {{"--failures", "many"}, "--failures"},
       {{"--failures", "-1"}, "--failures"},
-      {{"--failures", "0"}, "--failures is 0; it must be at least 1"},
+      {{"--failures", "0"},
+       "--failures is 0; it must be at least 1 unless --failure-rate, --consecutive-failures or --slower-than is set"},
       {{"--failures", "11"}, "--window is 10; it must be at least --failures (11)"},
       {{"--probe-limit", "33"}, "--probe-limit is 33"},
       {{"--success-threshold", "0"}, "--success-threshold is 0"},
+      {{"--failure-rate", "101"}, "--failure-rate is 101; it must be a percentage from 1 to 100"},
+      {{"--failure-rate-minimum-calls", "11"},
+       "--failure-rate-minimum-calls is 11; it must be from 1 to --window (10)"},
+      {{"--consecutive-failures", "11"}, "--consecutive-failures is 11; it must be from 1 to --window (10)"},
+      {{"--slower-than", "1"}, "--slower-than is '1'"},
+      {{"--slow-percent", "0"}, "--slow-percent is 0"},
+      {{"--slow-minimum-calls", "0"}, "--slow-minimum-calls is 0"},
+      {{"--cooldown-multiplier", "0"}, "--cooldown-multiplier is 0; it must be from 1 to 1000"},
+      {{"--cooldown-maximum", "29s"}, "--cooldown-maximum is 29000 ms; it must be at least --cooldown (30000 ms)"},
+      {{"--cooldown-jitter", "101"}, "--cooldown-jitter is 101"},
+      {{"--cooldown-forget-after", "0s"}, "--cooldown-forget-after is '0s'"},
+      {{"--ramp-up", "10"}, "--ramp-up is '10'"},
+      {{"--ramp-up-start-percent", "101"}, "--ramp-up-start-percent is 101"},
       {{"--failure-exit-codes", "1,,2"}, "--failure-exit-codes is '1,,2'"},
       {{"--failure-exit-codes", "256"}, "--failure-exit-codes is '256'"},
       {{"--failure-exit-codes", "9-8"}, "--failure-exit-codes is '9-8'"},
@@ -482,6 +497,191 @@ TEST_F(Run, AnotherConfigurationIsRefusedAdoptedOrReplaced) {
   EXPECT_EQ(run({"--cooldown", "3h", "--config-revision", "1"}, {"true"}).exit_code, 0);
   EXPECT_EQ(run({"--cooldown", "3h", "--config-revision", "1"}, {"true"}).exit_code, 0);
 }
+
+// --- the policies ---
+
+TEST_F(Run, OpensByConsecutiveFailures) {
+  const Words flags{"--failures", "0", "--consecutive-failures", "2", "--cooldown", "1h"};
+  for (const char* command : {"false", "true", "false", "false"})
+    EXPECT_NE(run(flags, {command}).exit_code, tools::exit_temporary) << command;
+  EXPECT_EQ(run(flags, {"true"}).exit_code, tools::exit_temporary);
+}
+
+TEST_F(Run, OpensByFailureRate) {
+  const Words flags{"--failures", "0", "--failure-rate", "50", "--failure-rate-minimum-calls", "4", "--cooldown", "1h"};
+  for (const char* command : {"false", "false", "true", "true"})
+    EXPECT_NE(run(flags, {command}).exit_code, tools::exit_temporary) << command;
+  EXPECT_EQ(run(flags, {"true"}).exit_code, tools::exit_temporary);
+}
+
+TEST_F(Run, OpensByCommandsThatSucceedSlowly) {
+  const Words flags{"--failures", "0", "--slower-than", "1ms", "--slow-minimum-calls", "1", "--cooldown", "1h"};
+  EXPECT_EQ(sh(flags, "sleep 0.05").exit_code, 0);
+  EXPECT_EQ(run(flags, {"true"}).exit_code, tools::exit_temporary);
+}
+
+TEST_F(Run, EveryFlagOfThePolicyReachesTheBreaker) {
+  const Words flags{"--failures",
+                    "2",
+                    "--window",
+                    "20",
+                    "--within",
+                    "3s",
+                    "--failure-rate",
+                    "40",
+                    "--failure-rate-minimum-calls",
+                    "5",
+                    "--consecutive-failures",
+                    "6",
+                    "--slower-than",
+                    "7s",
+                    "--slow-percent",
+                    "80",
+                    "--slow-minimum-calls",
+                    "9",
+                    "--reopen-on-slow-probe",
+                    "--cooldown",
+                    "10s",
+                    "--cooldown-multiplier",
+                    "11",
+                    "--cooldown-maximum",
+                    "12s",
+                    "--cooldown-jitter",
+                    "13",
+                    "--cooldown-forget-after",
+                    "14s",
+                    "--success-threshold",
+                    "15",
+                    "--probe-limit",
+                    "16",
+                    "--probe-timeout",
+                    "17s",
+                    "--reclaim-dead-probes",
+                    "--ramp-up",
+                    "18s",
+                    "--ramp-up-start-percent",
+                    "19",
+                    "--config-revision",
+                    "20"};
+  EXPECT_EQ(run(flags, {"true"}).exit_code, 0);
+  const BreakerConfig expected{
+      .name = "b",
+      .failure_threshold = {.failures = 2, .window = 20, .within = Millis{3'000}},
+      .failure_rate = FailureRate{.percent = 40, .minimum_calls = 5},
+      .consecutive_failures = ConsecutiveFailures{.failures = 6},
+      .slow_calls =
+          SlowCalls{.slower_than = Millis{7'000}, .percent = 80, .minimum_calls = 9, .reopen_on_slow_probe = true},
+      .cooldown = {.base = Millis{10'000},
+                   .multiplier = 11,
+                   .maximum = Millis{12'000},
+                   .jitter = 13,
+                   .forget_after = Millis{14'000}},
+      .success_threshold = 15,
+      .probe_limit = 16,
+      .probe_timeout = Millis{17'000},
+      .reclaim_dead_probes = true,
+      .ramp_up = RampUp{.duration = Millis{18'000}, .start_percent = 19},
+      .config_revision = 20};
+  const auto agreed = ShmStorage<>::open(segment_.segment(), expected, OnMismatch::refuse);
+  EXPECT_TRUE(agreed) << agreed.error().message;
+}
+
+// --- the configuration file ---
+
+#ifdef SHMCB_HAS_CONFIG_TEXT
+
+class RunConfig : public Run {
+ protected:
+  ~RunConfig() override { ::unlink(path_.c_str()); }
+
+  /// What shmcb-run says of a file with this text.
+  [[nodiscard]] ProgramResult with(const std::string& text, const Words& more) const {
+    std::ofstream{path_} << text;
+    Words words{"--config", path_, "--segment", *segment_.options().name};
+    words.insert(words.end(), more.begin(), more.end());
+    return run_program(SHMCB_RUN_PATH, words);
+  }
+  void expect_wrong_usage(const std::string& text, const Words& more, const std::string& complaint) const {
+    const ProgramResult result = with(text, more);
+    EXPECT_EQ(result.exit_code, tools::exit_usage);
+    EXPECT_EQ(result.output, "");
+    EXPECT_EQ(result.errors, "shmcb-run: " + complaint + "\nRun with --help for more information.\n");
+  }
+
+  static inline const std::string kTwo =
+      "[defaults]\ncooldown = '1h'\n[[breaker]]\nname = 'b'\nfailure_threshold.failures = 1\n"
+      "[[breaker]]\nname = 'c'\n";
+
+  const std::string path_ = ::testing::TempDir() + *segment_.options().name + ".toml";
+};
+
+TEST_F(RunConfig, GuardsByTheBreakerThatIsChosen) {
+  EXPECT_EQ(with(kTwo, {"--breaker", "b", "--", "false"}).exit_code, 1);
+  EXPECT_EQ(with(kTwo, {"--breaker", "b", "--", "true"}).exit_code, tools::exit_temporary);
+  EXPECT_EQ(with(kTwo, {"--breaker", "c", "--", "true"}).exit_code, 0);
+  EXPECT_EQ(run({"--failures", "1", "--cooldown", "1h"}, {"true"}).exit_code, tools::exit_temporary);  // the same one
+}
+
+TEST_F(RunConfig, NeedsNoNameWhereThereIsOneBreaker) {
+  EXPECT_EQ(with("[[breaker]]\nname = 'b'\n", {"--", "false"}).exit_code, 1);
+  expect_counts(0, 1);
+  expect_wrong_usage(kTwo, {"--", "true"}, path_ + " has several breakers; --breaker must name one");
+  expect_wrong_usage("", {"--", "true"}, path_ + " has no breaker");
+}
+
+TEST_F(RunConfig, FlagsOverrideFields) {
+  const ProgramResult shown = with(kTwo, {"--failures", "3", "--breaker", "b", "--ramp-up", "5s", "--check-config"});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("failures = 3, window = 10"), HasSubstr("base = \"1h\""),
+                                  HasSubstr("ramp_up = { duration = \"5s\", start_percent = 10 }")));
+  const std::string switches = "[[breaker]]\nname = 'b'\nreclaim_dead_probes = true\n";
+  EXPECT_THAT(with(switches, {"--no-reclaim-dead-probes", "--check-config"}).output,
+              HasSubstr("reclaim_dead_probes = false"));
+  expect_wrong_usage(kTwo, {"--breaker", "b", "--failures", "11", "--", "true"},
+                     path_ + ": breaker 'b': --window is 10; it must be at least --failures (11)");
+}
+
+TEST_F(RunConfig, CheckConfigPrintsWhatWouldBeUsedAndRunsNothing) {
+  const ProgramResult shown = with(kTwo, {"--check-config", "--", "echo", "ran"});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_EQ(shown.errors, "");
+  EXPECT_THAT(shown.output, AllOf(HasSubstr("name = \"b\""), HasSubstr("name = \"c\""), Not(HasSubstr("ran"))));
+  const ProgramResult again = with(shown.output, {"--check-config"});
+  EXPECT_EQ(again.output, shown.output);
+}
+
+TEST_F(RunConfig, CheckConfigWarns) {
+  const ProgramResult shown = with("[[breaker]]\nname = 'b'\nslow_calls.slower_than = '31s'\n", {"--check-config"});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.errors, MatchesRegex("shmcb-run: warning: breaker 'b': probe_timeout is 30000 ms, .*\n"));
+}
+
+TEST_F(RunConfig, CheckConfigShowsWhatFlagsAloneSay) {
+  const ProgramResult shown = run_program(SHMCB_RUN_PATH, {"--breaker", "b", "--failures", "3", "--check-config"});
+  EXPECT_EQ(shown.exit_code, 0);
+  EXPECT_THAT(shown.output, HasSubstr("failures = 3, window = 10"));
+}
+
+TEST_F(RunConfig, AFileThatIsWrongIsWrongUsage) {
+  expect_wrong_usage("[[breaker]]\nname = 'b'\nprobe_limit = 0\n", {"--", "echo", "ran"},
+                     path_ + ":3: breaker 'b': probe_limit is 0; it must be from 1 to 32");
+  expect_wrong_usage("[[breaker]]\nname = 'b'\nprobe_limit = '1'\n", {"--check-config"},
+                     path_ + ":3:15: probe_limit is '1' (a string); it must be a whole number from 0 to 4294967295");
+  expect_wrong_usage(kTwo, {"--breaker", "d", "--", "true"}, path_ + " has no breaker 'd'; it has b, c");
+  const ProgramResult missing = run_program(SHMCB_RUN_PATH, {"--config", "/no/such", "--", "true"});
+  EXPECT_EQ(missing.exit_code, tools::exit_usage);
+  EXPECT_THAT(missing.errors, HasSubstr("cannot read /no/such: No such file or directory"));
+}
+
+#else
+
+TEST_F(Run, SaysThatItCannotReadConfigurations) {
+  const ProgramResult result = run_program(SHMCB_RUN_PATH, {"--config", "/no/such", "--", "true"});
+  EXPECT_EQ(result.exit_code, tools::exit_usage);
+  EXPECT_THAT(result.errors, HasSubstr("--config is not there: this shmcb-run was built without toml++"));
+}
+
+#endif
 
 // --- the storage ---
 
