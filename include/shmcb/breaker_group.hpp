@@ -109,8 +109,8 @@ class BreakerGroup {
   [[nodiscard]] std::uint64_t places() const noexcept { return groups().members(member_.entry); }
 
  private:
-  BreakerGroup(const Segment& segment, GroupConfig config, C clock, R random)
-      : segment_(segment), config_(std::move(config)), clock_(std::move(clock)), random_(std::move(random)) {
+  BreakerGroup(Segment segment, GroupConfig config, C clock, R random)
+      : segment_(std::move(segment)), config_(std::move(config)), clock_(std::move(clock)), random_(std::move(random)) {
     member_.may_wait = false;  // a handle that looks its name up again
   }
 

@@ -46,6 +46,8 @@ class SHMCB_EXPORT SegmentObserver {
 
   SegmentObserver(SegmentObserver&& other) noexcept;
   SegmentObserver& operator=(SegmentObserver&& other) noexcept;
+  SegmentObserver(const SegmentObserver&) = delete;
+  SegmentObserver& operator=(const SegmentObserver&) = delete;
   ~SegmentObserver();
 
   /// Delivers what is there, without waiting; how many that was. Throws what the callback throws, or std::bad_alloc.

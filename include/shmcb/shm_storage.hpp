@@ -78,6 +78,8 @@ class ShmStorage {
                                                     start_, draw());
     if (r.status == RecordStatus::stale && r.error == Errc::ok) [[unlikely]]
       cell_.count_stale();
+    if (!r.transition) [[likely]]
+      return {.error = r.error, .status = r.status};
     return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
   }
 

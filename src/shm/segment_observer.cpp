@@ -50,9 +50,8 @@ struct Followed {
 }  // namespace
 
 struct SegmentObserver::State {
-  State(const Segment& of, const ObserverOptions& how)
-      : segment(of), options(how), journal(segment.view(), segment.presence()) {
-    cursor = journal.next();
+  State(Segment of, const ObserverOptions& how)
+      : segment(std::move(of)), options(how), journal(segment.view(), segment.presence()), cursor(journal.next()) {
     if (options.from == ObserverOptions::From::oldest) {
       cursor -= std::min(cursor, journal.size());
     } else {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <type_traits>
 
 #include "shmcb/core/cell_core.hpp"
@@ -40,13 +39,19 @@ class AppendOutcome {
   using Entry = Slot<typename Env::Widths>;
   using Position = typename Ring<Env>::Position;
 
-  AppendOutcome(const CellCore<Env>& core, const CompletedCall& call, Draw draw) noexcept
-      : core_(core), call_(call), draw_(draw), now_us_(std::min(call.now_us, Entry::kMaxTime)), work_(core.budget()) {}
+  /// The answer goes into `result`, which is fresh. All four outlive this.
+  AppendOutcome(const CellCore<Env>& core, const CompletedCall& call, const Draw& draw, CellRecord& result) noexcept
+      : core_(core),
+        call_(call),
+        draw_(draw),
+        result_(result),
+        now_us_(std::min(call.now_us, Entry::kMaxTime)),
+        work_(core.budget()) {}
 
-  /// Returns none where the settings ask for a judgement, which a plain success has not: to be done again with it.
-  [[nodiscard]] std::optional<CellRecord> run(SearchStart& start) noexcept {
+  /// False: the settings ask for a judgement, which a plain success has not; to be done again with it.
+  [[nodiscard]] bool run(SearchStart& start) noexcept {
     if constexpr (kJudged) {
-      if (begin_count() == Next::done) return result_;
+      if (begin_count() == Next::done) return true;
     }
     from_ = start.get() != 0 ? start.get() : ring().hint();
     for (; work_.charge();) {
@@ -56,8 +61,8 @@ class AppendOutcome {
       if constexpr (kJudged) {
         if (next == Next::go_on) next = judge();
       }
-      if (next == Next::done) return result_;
-      if (next == Next::needs_judgement) return std::nullopt;
+      if (next == Next::done) return true;
+      if (next == Next::needs_judgement) return false;
       if (next == Next::look_again) continue;
       if (!swap_in()) continue;  // step 8
       start.set(tail_.position + 1);
@@ -66,9 +71,10 @@ class AppendOutcome {
       if constexpr (kJudged) {
         if (judgement_.trips != TransitionReason::none) trip_own();
       }
-      return result_;
+      return true;
     }
-    return CellRecord{.error = Errc::corrupt};
+    result_.error = Errc::corrupt;
+    return true;
   }
 
  private:
@@ -255,9 +261,10 @@ class AppendOutcome {
     return record.window_generation != ((call_.period + 1) & low_bits(Env::Widths::generation));
   }
 
-  CellCore<Env> core_;
-  CompletedCall call_;
-  Draw draw_;
+  const CellCore<Env>& core_;
+  const CompletedCall& call_;
+  const Draw& draw_;
+  CellRecord& result_;
   Bits now_us_;
   Position from_ = 0;
   std::uint32_t vain_ = 0;  // looks from a hint that has not moved since
@@ -265,7 +272,6 @@ class AppendOutcome {
   Bits time_us_ = 0;
   Work work_;
   [[no_unique_address]] std::conditional_t<kJudged, Judgement<Env>, NoJudgement> judgement_{};
-  CellRecord result_{};
 };
 
 }  // namespace shmcb::core

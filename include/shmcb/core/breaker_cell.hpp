@@ -98,12 +98,19 @@ class BreakerCell {
   /// Records the outcome of a call that was Allowed. `start` is the caller's handle's own.
   template <class Draw>
   [[nodiscard]] CellRecord record_allowed(const CompletedCall& call, SearchStart& start, Draw draw) const noexcept {
-    if (!call.failure) {
-      const auto plain = AppendOutcome<Env, false, Draw>(core_, call, draw).run(start);
-      if (plain) [[likely]]
-        return *plain;
+    CellRecord result;
+    if (!call.failure && AppendOutcome<Env, false, Draw>(core_, call, draw, result).run(start)) [[likely]] {
+      return result;
     }
-    return AppendOutcome<Env, true, Draw>(core_, call, draw).run(start).value_or(CellRecord{.error = Errc::corrupt});
+    record_judged(call, start, draw, result);
+    return result;
+  }
+
+  /// Out of line: a plain success needs none of its room.
+  template <class Draw>
+  [[gnu::noinline]] void record_judged(const CompletedCall& call, SearchStart& start, const Draw& draw,
+                                       CellRecord& result) const noexcept {
+    (void)AppendOutcome<Env, true, Draw>(core_, call, draw, result).run(start);
   }
 
   /// Records the outcome of a probe.
@@ -277,16 +284,17 @@ class BreakerCell {
   /// Open, and the cooldown is not over: the first words decide, the whole record is not needed.
   [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result, Work& work) const noexcept {
     Control word;
-    Record record;
-    if (!core_.load(word, record, word::opening_end, work)) return false;
+    Opening opening;
+    if (!core_.load(word, opening, work)) return false;
     if (word.state() != CircuitState::open || word.mode() != Mode::automatic) return false;
-    if (tick(now_us) >= record.breaker.open_until) return false;
-    const rules::AdmitDecision decision = rules::admit(record.breaker, record.settings, tick(now_us), {});
-    core_.count_rejection(record.rejected_generation);
-    result = {.admission = Admission::rejected,
-              .state = CircuitState::open,
-              .retry_at = decision.retry_at,
-              .retry_after = decision.retry_after};
+    // As rules::admit decides it in this state.
+    const rules::Tick now = std::max(tick(now_us), opening.opened_at);
+    if (now >= opening.open_until) return false;
+    core_.count_rejection(opening.rejected_generation);
+    result.admission = Admission::rejected;
+    result.state = CircuitState::open;
+    result.retry_at = opening.open_until;
+    result.retry_after = opening.open_until - now;
     return true;
   }
 

@@ -130,33 +130,25 @@ class CellCore {
     return false;
   }
 
-  /// Copies the words up to `last` (opening_end, state_end, settings_end or end), together with a control word that
-  /// named them all the while.
+  /// Copies the words up to `last` (state_end, settings_end or end), together with a control word that named them all
+  /// the while.
   [[nodiscard]] bool load(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
-    RecordPool<Env> pool(*view_, *presence_);
-    while (work.charge(last)) {
-      word = control();
-      if (elsewhere() || view_->record(word.record()) == nullptr) return false;
-      if (word.retiring()) {
-        take_back(word);
-        continue;
-      }
-      if (!word.valid()) return false;
-      RecordWords words{};
-      pool.copy(word.record(), words, last);
-      // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
-      if (control_relaxed() != word) continue;
-      record.breaker.state = word.state();
-      record.breaker.mode = word.mode();
-      record.breaker.ramping = word.ramping();
-      if (!decode_opening(words, record)) return false;
-      if (last > word::opening_end && !decode_state(words, record)) return false;
-      if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window)))
-        return false;
-      if (last == word::end) decode_rest(words, record);
-      return true;
-    }
-    return false;
+    RecordWords
+        words;  // NOLINT(cppcoreguidelines-pro-type-member-init): those before `last` are copied, no other is read
+    if (!copy(word, words, last, work)) return false;
+    record.breaker.state = word.state();
+    record.breaker.mode = word.mode();
+    record.breaker.ramping = word.ramping();
+    if (!decode_opening(words, record) || !decode_state(words, record)) return false;
+    if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window)))
+      return false;
+    if (last == word::end) decode_rest(words, record);
+    return true;
+  }
+  /// The first words only.
+  [[nodiscard]] bool load(Control& word, Opening& opening, Work& work) const noexcept {
+    RecordWords words;  // NOLINT(cppcoreguidelines-pro-type-member-init): as above
+    return copy(word, words, word::opening_end, work) && decode_opening(words, opening);
   }
 
   /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved
@@ -333,6 +325,23 @@ class CellCore {
       entry.until = record.breaker.mode_until;
     }
     return entry;
+  }
+
+  [[nodiscard]] bool copy(Control& word, RecordWords& words, std::size_t last, Work& work) const noexcept {
+    RecordPool<Env> pool(*view_, *presence_);
+    while (work.charge(last)) {
+      word = control();
+      if (elsewhere() || view_->record(word.record()) == nullptr) return false;
+      if (word.retiring()) {
+        take_back(word);
+        continue;
+      }
+      if (!word.valid()) return false;
+      pool.copy(word.record(), words, last);
+      // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
+      if (control_relaxed() == word) return true;
+    }
+    return false;
   }
 
   [[nodiscard]] static bool of_window(const Record& record, Entry entry) noexcept {

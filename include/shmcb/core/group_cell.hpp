@@ -26,6 +26,7 @@ class GroupCell {
       : view_(&view), presence_(&presence), name_(name), settings_(settings), member_(member) {}
   GroupCell(const GroupCell& other) noexcept { *this = other; }
   GroupCell& operator=(const GroupCell& other) noexcept {
+    if (this == &other) return *this;
     view_ = other.view_;
     presence_ = other.presence_;
     name_ = other.name_;

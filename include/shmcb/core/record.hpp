@@ -135,7 +135,7 @@ constexpr void encode_settings(const Settings& s, RecordWords& words) noexcept {
   words[word::ratio] = pair(s.failures, s.window);
   words[word::within] = static_cast<std::uint64_t>(s.within_ms);
   words[word::rate] = pair(s.rate_percent, s.rate_minimum_calls);
-  words[word::slow] = (std::uint64_t{s.reopen_on_slow_probe} << 63U) | pair(s.slow_percent, s.slow_minimum_calls);
+  words[word::slow] = (flag(s.reopen_on_slow_probe) << 63U) | pair(s.slow_percent, s.slow_minimum_calls);
   words[word::slower_than] = static_cast<std::uint64_t>(s.slower_than_ms);
   words[word::consecutive] = s.consecutive_failures;
   words[word::cooldown] = static_cast<std::uint64_t>(s.cooldown_ms);
@@ -143,7 +143,7 @@ constexpr void encode_settings(const Settings& s, RecordWords& words) noexcept {
   words[word::cooldown_maximum] = static_cast<std::uint64_t>(s.cooldown_maximum_ms);
   words[word::forget_after] = static_cast<std::uint64_t>(s.forget_after_ms);
   words[word::probe_timeout] = static_cast<std::uint64_t>(s.probe_timeout_ms);
-  words[word::probing] = pair(s.success_threshold, (std::uint64_t{s.reclaim_dead_probes} << 31U) | s.probe_limit);
+  words[word::probing] = pair(s.success_threshold, (flag(s.reclaim_dead_probes) << 31U) | s.probe_limit);
   words[word::ramp] = static_cast<std::uint64_t>(s.ramp_ms);
   words[word::ramp_start] = s.ramp_start_percent;
   words[word::revision] = s.revision;
@@ -241,15 +241,36 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
 
 constexpr std::uint64_t kMaxTick = low_bits(48);
 
-/// The words before opening_end; false: corrupt. State, mode and ramp are set by the caller, from the control word.
-[[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Record& record) noexcept {
-  record.breaker.opened_at = coding::tick_or_never(words[word::opened_at]);
-  record.breaker.probe_successes = coding::high(words[word::counts]);
-  record.breaker.probes.count = (coding::low(words[word::counts]) >> 24U) & 0xFFU;
-  record.rejected_generation = words[word::counts] & low_bits(24);
-  record.breaker.open_until = static_cast<rules::Tick>(words[word::open_until]);
-  return words[word::opened_at] <= kMaxTick && record.breaker.probes.count <= kMaxProbes &&
+/// What turns a call away in Open, without the rest of a record.
+struct Opening {
+  rules::Tick opened_at = rules::kNever;
+  rules::Tick open_until = 0;
+  std::uint32_t probe_successes = 0;
+  std::uint32_t probes_out = 0;
+  std::uint64_t rejected_generation = 0;
+};
+
+/// The words before opening_end; false: corrupt.
+[[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Opening& opening) noexcept {
+  opening.opened_at = coding::tick_or_never(words[word::opened_at]);
+  opening.open_until = static_cast<rules::Tick>(words[word::open_until]);
+  opening.probe_successes = coding::high(words[word::counts]);
+  opening.probes_out = (coding::low(words[word::counts]) >> 24U) & 0xFFU;
+  opening.rejected_generation = words[word::counts] & low_bits(24);
+  return words[word::opened_at] <= kMaxTick && opening.probes_out <= kMaxProbes &&
          words[word::open_until] <= kMaxTick + kMaxDurationMs;
+}
+
+/// The same into a record. State, mode and ramp are set by the caller, from the control word.
+[[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Record& record) noexcept {
+  Opening opening;
+  if (!decode_opening(words, opening)) return false;
+  record.breaker.opened_at = opening.opened_at;
+  record.breaker.open_until = opening.open_until;
+  record.breaker.probe_successes = opening.probe_successes;
+  record.breaker.probes.count = opening.probes_out;
+  record.rejected_generation = opening.rejected_generation;
+  return true;
 }
 
 /// The words from there to state_end; false: corrupt.

@@ -15,6 +15,10 @@ using Bits = std::uint64_t;
   return (Bits{1} << width) - 1;
 }
 
+[[nodiscard]] constexpr Bits flag(bool set) noexcept {
+  return set ? 1U : 0U;
+}
+
 /// What a control word says about its breaker beside the numbers.
 struct Marks {
   CircuitState state = CircuitState::closed;
@@ -44,7 +48,7 @@ struct ControlWord {
   [[nodiscard]] static constexpr ControlWord make(const Marks& marks, std::uint32_t record, Bits generation,
                                                   Bits version) noexcept {
     return {(static_cast<Bits>(marks.state) << 62U) | (static_cast<Bits>(marks.mode) << 59U) |
-            (Bits{marks.ramping} << 58U) | (Bits{marks.times_calls} << 57U) | (Bits{marks.judges_successes} << 56U) |
+            (flag(marks.ramping) << 58U) | (flag(marks.times_calls) << 57U) | (flag(marks.judges_successes) << 56U) |
             (Bits{record} << kRecordShift) | ((generation & low_bits(Widths::generation)) << kGenerationShift) |
             version};
   }
