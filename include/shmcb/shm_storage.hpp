@@ -76,11 +76,10 @@ class ShmStorage {
                                                      .failure = outcome == Outcome::failure,
                                                      .now_us = time_us(completed_at)},
                                                     start_, draw());
-    if (r.status == RecordStatus::stale && r.error == Errc::ok) [[unlikely]]
-      cell_.count_stale();
-    if (!r.transition) [[likely]]
-      return {.error = r.error, .status = r.status};
-    return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
+    if (r.status == RecordStatus::counted && !r.transition) [[likely]] {
+      return {.error = r.error, .status = RecordStatus::counted};
+    }
+    return finish_record(r);
   }
 
   [[nodiscard]] RecordResult abandon(Token token) noexcept {
@@ -226,10 +225,14 @@ class ShmStorage {
 
   [[nodiscard, gnu::noinline]] RecordResult record_probe(const Token& token, Outcome outcome,
                                                          CompletedAt completed_at) noexcept {
-    const core::CellRecord r = cell_.record_probe(
+    return finish_record(cell_.record_probe(
         {.probe = token.period, .outcome = outcome, .started = token.started, .draw = random_.draw()},
-        time_us(completed_at));
-    if (r.error == Errc::ok) {
+        time_us(completed_at)));
+  }
+
+  /// Out of line: an outcome that was merely counted has nothing of it.
+  [[nodiscard, gnu::noinline]] RecordResult finish_record(const core::CellRecord& r) const noexcept {
+    if (r.error == Errc::ok && !r.in_ring) {
       if (r.status == RecordStatus::stale) cell_.count_stale();
       if (r.status == RecordStatus::ignored) cell_.count_ignored();
     }

@@ -173,8 +173,9 @@ struct PeekResult {
   Millis cooldown_left{0};  ///< of Open: until a probe may be admitted; 0 elsewhere
 };
 
-/// What a breaker has counted since it came into being. Never reset; where a process was killed, up to one batch of its
-/// own counts may be missing.
+/// What a breaker has counted since it came into being; never reset. Exact where nothing runs beside the reading; else
+/// an outcome that is just being recorded may be in one number and not yet in the other. A process killed in the middle
+/// takes at most one count along (its failure then shows among the successes), or its lane's rejections of one outage.
 struct Counters {
   std::uint64_t completed = 0;       ///< reported: successes + failures + probe_verdicts + ignored + stale
   std::uint64_t successes = 0;       ///< that entered a window

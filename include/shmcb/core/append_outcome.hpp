@@ -67,6 +67,7 @@ class AppendOutcome {
       if (!swap_in()) continue;  // step 8
       start.set(tail_.position + 1);
       result_.status = RecordStatus::counted;
+      result_.in_ring = true;
       if (call_.failure) core_.count(&Lane<Env>::failures);
       if constexpr (kJudged) {
         if (judgement_.trips != TransitionReason::none) trip_own();

@@ -38,6 +38,7 @@ struct CellTransition {
 struct CellRecord {
   Errc error = Errc::ok;
   RecordStatus status = RecordStatus::stale;
+  bool in_ring = false;  ///< it has a slot, and so is among the counted whatever `status` says
   std::optional<CellTransition> transition{};
 };
 
@@ -188,9 +189,13 @@ class CellCore {
         return false;
       }
     }
-    if (!verdict) ++record.journaled;
+    JournalEntry entry;
+    if (!verdict) {
+      ++record.journaled;
+      entry = entry_of(word, next, record, effects, note);  // before the swap: the place may be given away after it
+    }
     if (!RecordPool<Env>(*view_, *presence_).publish(cells_->control, word, index_, moves, record, error)) return false;
-    if (!verdict) Journal<Env>(*view_, *presence_).write(entry_of(word, next, record, effects, note));
+    if (!verdict) Journal<Env>(*view_, *presence_).write(entry);
     if (effects.reason != TransitionReason::none) {
       transition.emplace(CellTransition{.reason = effects.reason, .from = effects.from, .at = effects.at});
       // Counts that cannot be had stay zero (the others may have moved on and written over the window that our record
@@ -273,8 +278,9 @@ class CellCore {
     for (Work few; few.charge();) {
       const Rejected seen{
           Env::load(lane.rejected, Env::relaxed)};  // relaxed here and below: the word stands for itself
-      if (seen.later_than(generation) || seen.count() == Rejected::kMaxCount) return;
+      if (seen.later_than(generation)) return;
       const bool goes_on = seen.reset_generation() == generation;
+      if (goes_on && seen.count() == Rejected::kMaxCount) return;
       const Bits count = goes_on ? seen.count() + 1 : 1;
       if (!Env::cas(lane.rejected, seen.bits, Rejected::make(generation, count).bits, Env::relaxed)) continue;
       if (!goes_on && seen.count() != 0) Env::fetch_add(lane.rejected_before, seen.count(), Env::relaxed);
@@ -315,7 +321,7 @@ class CellCore {
                        .mode_to = record.breaker.mode,
                        .breaker = index_,
                        // relaxed: a place that is given to another name meanwhile has another control word too, and the
-                       // swap has failed
+                       // swap fails
                        .incarnation = static_cast<std::uint32_t>(Env::load(cells_->incarnation, Env::relaxed)),
                        .number = record.journaled,
                        .change = after.change_id(),
