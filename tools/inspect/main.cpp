@@ -219,7 +219,7 @@ void add_create_options(CLI::App& app, Arguments& arguments) {
   app.add_option("--participants", segment.participants, "how many attached processes have an entry of their own")
       ->capture_default_str();
   app.add_option("--journal", segment.journal_entries,
-                 "entries of the journal of transitions, a power of two, 192 bytes each")
+                 "entries of the journal of transitions, a power of two, 76 bytes each")
       ->capture_default_str();
   app.add_option_function<std::string>(
          "--mode", [&segment](const std::string& text) { segment.mode = tools::mode_of(text); },
