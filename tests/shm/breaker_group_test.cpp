@@ -614,6 +614,38 @@ TEST_F(BreakerGroups, AnOperationOvertakenByRecyclingActsOnItsOwnBreakerOrOnNone
   }
 }
 
+TEST_F(BreakerGroups, RecyclingSurvivesWhateverIsWrittenOverThePlacesRingMeanwhile) {
+  const std::array<Bits, 3> nonsense{
+      core::RingWord::request(1U << 10U).assigned_at(0xFF'FFFF).bits,  // beyond the arena
+      (Bits{1} << 63U) | (Bits{127} << 56U),                           // no size
+      0};
+  for (const Bits written : nonsense) {
+    SCOPED_TRACE(written);
+    expect_success_in_child([&] {
+      int refused = 0;
+      bool overtaken = true;
+      for (int step = 1; overtaken; ++step) {
+        ASSERT_LT(step, 3'000);
+        const TestSegment made({.breakers = 2, .participants = 2, .epoch = kStart});
+        FakeClock clock{kStart};
+        const auto group = Group::open(made.segment(), config_of(1), clock);
+        (void)member(*group, "a");
+        clock.advance(kIdle);
+        overtaken = false;
+        OvertakingStep::overtaker = [&] {
+          overtaken = true;
+          StdEnv::store(made->view().breaker(0)->ring, written, StdEnv::relaxed);
+        };
+        OvertakingStep::left = step;
+        const Errc error = add<OvertakingEnv>(made.segment(), *group, "b", tick_of(clock));
+        OvertakingStep::left = 0;
+        if (error != Errc::ok) ++refused;
+      }
+      EXPECT_GT(refused, 20);
+    });
+  }
+}
+
 TEST_F(BreakerGroups, AMemberOfClosedIsAdmittedByTwoLoads) {
   struct CountingStep {
     static std::uint64_t& steps() {

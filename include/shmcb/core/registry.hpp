@@ -110,6 +110,7 @@ class Registry {
   struct Prepared {
     std::uint32_t breaker = 0;
     OwnerWord place{};
+    RingWord ring{};                 ///< of the place, checked; its word in the segment is not asked again
     bool busy = false;               ///< where all places are taken: a living process is just preparing one, ...
     std::uint32_t busy_breaker = 0;  ///< ... which is this
     OwnerWord busy_place{};          ///< ... with that owner
@@ -181,7 +182,7 @@ class Registry {
     record.settings = settings;
     record.breaker.since = now;
     Bits generation = 0;
-    if (!begin_life(cells, record, generation, work)) {
+    if (!begin_life(cells, prepared.ring, record, generation, work)) {
       pool.release(prepared.record);
       give_up(cells, prepared.place);
       return Errc::corrupt;
@@ -196,9 +197,9 @@ class Registry {
 
   /// A place that was in use before goes on where it was: its generations, so that every token and every straggler of
   /// an earlier life is stale, and its ring.
-  [[nodiscard]] bool begin_life(BreakerCells<Env>& cells, Record& record, Bits& generation, Work& work) noexcept {
-    // Of the ring that the place has: a piece from an earlier taker may be larger than what was asked for.
-    const RingWord piece{Env::load(cells.ring, Env::acquire)};     // sync: arena
+  /// `piece` is the ring that the place has, checked; one from an earlier taker may be larger than what was asked for.
+  [[nodiscard]] bool begin_life(BreakerCells<Env>& cells, RingWord piece, Record& record, Bits& generation,
+                                Work& work) noexcept {
     const Control before{Env::load(cells.control, Env::relaxed)};  // relaxed: our own word
     record.window_begin = piece.capacity();
     if (before.bits == 0) {
@@ -335,7 +336,7 @@ class Registry {
     if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) {  // sync: place-owner
       return being_prepared(index, owner, prepared);
     }
-    const Errc error = make_private(index, cells, capacity, group, work);
+    const Errc error = make_private(index, cells, capacity, group, prepared.ring, work);
     if (error != Errc::ok) give_up(cells, prepared.place);
     return error;
   }
@@ -349,14 +350,14 @@ class Registry {
 
   /// What a place of ours still has of its last owner, who may have died anywhere.
   [[nodiscard]] Errc make_private(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, Bits group,
-                                  Work& work) noexcept {
+                                  RingWord& ring, Work& work) noexcept {
     if (group_of(cells) != group) return Errc::registry_full;  // it was admitted to one since we looked
     // A dead recycler may have left it in the index. Only now that it is ours: only its owner unlinks a place.
     // relaxed: written by whoever owned it before
     const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);
     if (control_of(cells).gone() && !index_.unlink(index, hash, work)) return Errc::corrupt;
     forget_record(cells);  // a dead taker's
-    return take_ring(index, cells, capacity);
+    return take_ring(index, cells, capacity, ring);
   }
 
   /// A place of a group whose breaker is idle: its life ends, and the place is ours. (docs/design.md, "Recycling")
@@ -375,7 +376,7 @@ class Registry {
       Env::cas(cells.owner, prepared.place.bits, prepared.place.handed_over().bits, Env::acq_rel);  // sync: place-owner
       return Errc::group_full;
     }
-    const Errc error = make_private(index, cells, capacity, member.group, work);
+    const Errc error = make_private(index, cells, capacity, member.group, prepared.ring, work);
     if (error != Errc::ok) give_up(cells, prepared.place);
     return error;
   }
@@ -414,14 +415,17 @@ class Registry {
     return arena.units() <= units && RingWord::request(capacity).units() <= units - arena.units();
   }
 
-  /// Gets this process's place a piece of the arena; a piece that the place has from an earlier taker stays with it.
-  [[nodiscard]] Errc take_ring(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity) noexcept {
+  /// Gets this process's place a piece of the arena, `ring`; a piece that the place has from an earlier taker stays with
+  /// it.
+  [[nodiscard]] Errc take_ring(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity,
+                               RingWord& ring) noexcept {
     auto& arena = view_->words().arena;
     for (Work work; work.charge();) {
       const ArenaWord seen{Env::load(arena, Env::acquire)};  // sync: arena
       if (const Errc error = finish_taking(seen); error != Errc::ok) return error;
       const RingWord has{Env::load(cells.ring, Env::acquire)};  // sync: arena
       if (has.assigned()) {
+        ring = has;
         return view_->ring(has) != nullptr && has.capacity() >= capacity ? Errc::ok : Errc::ring_full;
       }
       const RingWord wanted = RingWord::request(capacity);
