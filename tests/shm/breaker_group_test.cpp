@@ -17,6 +17,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "shmcb/segment_observer.hpp"
 #include "shmcb/segment_reader.hpp"
 #include "support/kill_step.hpp"
 #include "support/processes.hpp"
@@ -377,6 +378,27 @@ TEST_F(BreakerGroups, NeverRecycleAGrownCooldownBeforeItIsForgotten) {
   EXPECT_TRUE(group.breaker("b"));
 }
 
+TEST_F(BreakerGroups, NeverRecycleAProbeThatIsStillOutButWithoutItWhenItsTimeIsOver) {
+  GroupConfig config = config_of(1);
+  config.breaker.probe_limit = 2;
+  config.breaker.success_threshold = 1;
+  config.breaker.probe_timeout = kIdle * 2;
+  const Group group = open(config);
+  Member a = member(group, "a");
+  (void)a.force_state(CircuitState::half_open);
+  const AdmitResult closes = a.admit();
+  const AdmitResult stays_out = a.admit();
+  ASSERT_EQ(stays_out.admission, Admission::probe);
+  (void)a.record_outcome(closes.token, Outcome::success);
+  ASSERT_EQ(a.snapshot().record.state, CircuitState::closed);
+  clock_.advance(kIdle * 2 - Millis{1});
+  EXPECT_FALSE(group.breaker("b")) << "its failure would open the breaker";
+  clock_.advance(Millis{1});
+  Member b = member(group, "b");
+  EXPECT_EQ(b.record_outcome(stays_out.token, Outcome::failure).status, RecordStatus::stale);
+  EXPECT_EQ(b.snapshot().record.state, CircuitState::closed);
+}
+
 TEST_F(BreakerGroups, RecycleBreakersThatTimeTheirCallsToo) {
   GroupConfig config = config_of(1);
   config.breaker.slow_calls = SlowCalls{.slower_than = Millis{50}, .percent = 50, .minimum_calls = 2};
@@ -612,6 +634,71 @@ TEST_F(BreakerGroups, AnOperationOvertakenByRecyclingActsOnItsOwnBreakerOrOnNone
     }
     EXPECT_GT(recycled, 3) << one.what;
   }
+}
+
+TEST_F(BreakerGroups, ALookAtWhateverStepOfRecyclingChangesNothing) {
+  const std::vector<std::function<void(Member&, const Segment&)>> looks{
+      [](Member& a, const Segment&) { EXPECT_EQ(a.snapshot().record.state, CircuitState::closed); },
+      [](Member& a, const Segment&) { EXPECT_EQ(a.peek().state, CircuitState::closed); },
+      [](Member& a, const Segment&) { EXPECT_EQ(a.counters().error, Errc::ok); },
+      [](Member& a, const Segment&) { EXPECT_EQ(a.settings().failures, 2U); },
+      [](Member&, const Segment& segment) { EXPECT_TRUE(SegmentObserver::open(segment)); },
+  };
+  for (std::size_t i = 0; i < looks.size(); ++i) {
+    bool overtaken = true;
+    bool retiring = false;
+    for (int step = 1; overtaken; ++step) {
+      SCOPED_TRACE("look " + std::to_string(i) + ", step " + std::to_string(step));
+      ASSERT_LT(step, 3'000);
+      const TestSegment made({.breakers = 2, .participants = 2, .epoch = kStart});
+      FakeClock clock{kStart};
+      const auto group = Group::open(made.segment(), config_of(1), clock);
+      Member a = member(*group, "a");
+      clock.advance(kIdle);
+      overtaken = false;
+      const auto& control = made->view().breaker(0)->control;
+      OvertakingStep::overtaker = [&] {
+        overtaken = true;
+        const core::ControlWord<StdEnv::Widths> before{StdEnv::load(control, StdEnv::relaxed)};
+        retiring = retiring || before.retiring();
+        looks[i](a, made.segment());
+        EXPECT_EQ(StdEnv::load(control, StdEnv::relaxed), before.bits);
+      };
+      OvertakingStep::left = step;
+      const Errc error = add<OvertakingEnv>(made.segment(), *group, "b", tick_of(clock));
+      OvertakingStep::left = 0;
+      ASSERT_EQ(to_string(error), "ok");
+      ASSERT_FALSE(HasFailure());
+    }
+    EXPECT_TRUE(retiring);
+  }
+}
+
+TEST_F(BreakerGroups, TryAgainBeforeTheyAreFullWhereAnIdleBreakerWasLostToARace) {
+  int taken_back = 0;
+  bool overtaken = true;
+  for (int step = 1; overtaken; ++step) {
+    SCOPED_TRACE("step " + std::to_string(step));
+    ASSERT_LT(step, 3'000);
+    const TestSegment made({.breakers = 2, .participants = 2, .epoch = kStart});
+    FakeClock clock{kStart};
+    const auto group = Group::open(made.segment(), config_of(1), clock);
+    Member a = member(*group, "a");
+    clock.advance(kIdle);
+    overtaken = false;
+    const auto& control = made->view().breaker(0)->control;
+    OvertakingStep::overtaker = [&] {
+      overtaken = true;
+      const core::ControlWord<StdEnv::Widths> before{StdEnv::load(control, StdEnv::relaxed)};
+      (void)a.admit();  // leaves the breaker as idle as it was
+      if (before.retiring() && StdEnv::load(control, StdEnv::relaxed) != before.bits) ++taken_back;
+    };
+    OvertakingStep::left = step;
+    const Errc error = add<OvertakingEnv>(made.segment(), *group, "b", tick_of(clock));
+    OvertakingStep::left = 0;
+    ASSERT_EQ(to_string(error), "ok");
+  }
+  EXPECT_GT(taken_back, 0);
 }
 
 TEST_F(BreakerGroups, RecyclingSurvivesWhateverIsWrittenOverThePlacesRingMeanwhile) {

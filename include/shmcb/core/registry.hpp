@@ -294,21 +294,35 @@ class Registry {
       }
     }
     if (error == Errc::corrupt || error == Errc::busy) return error;
+    const auto try_unused = [&](std::uint32_t index, BreakerCells<Env>& /*cells*/) {
+      return try_claim_place(index, capacity, true, member.group, prepared, work);
+    };
+    const auto try_idle = [&](std::uint32_t index, BreakerCells<Env>& cells) {
+      return try_recycle(index, cells, capacity, now, member, prepared, work);
+    };
+    Errc taken = try_members(hash, member, try_unused, prepared, work);
+    if (taken == Errc::group_full) taken = try_members(hash, member, try_idle, prepared, work);
+    // Once more: what was lost may be idle again, or other places may have become so.
+    if (taken == Errc::busy) taken = try_members(hash, member, try_idle, prepared, work);
+    return taken == Errc::ok || taken == Errc::corrupt ? taken : error;
+  }
+
+  /// Tries each place of a group until one is got: ok, or corrupt. Else busy, if one was lost to a race, or group_full.
+  template <class TryPlace>
+  [[nodiscard]] Errc try_members(std::uint64_t hash, const Member& member, TryPlace try_place, Prepared& prepared,
+                                 Work& work) noexcept {
     const std::uint32_t places = view_->geometry().breakers;
-    for (const bool recycle : {false, true}) {
-      for (std::uint64_t n = 0; n < places && work.charge(); ++n) {
-        const auto index = static_cast<std::uint32_t>((hash + n) % places);  // not all from the same place on
-        auto& cells = *view_->breaker(index);
-        if (group_of(cells) != member.group) continue;
-        const Errc taken = recycle ? try_recycle(index, cells, capacity, now, member, prepared, work)
-                                   : try_claim_place(index, capacity, true, member.group, prepared, work);
-        if (taken == Errc::corrupt) return taken;
-        if (taken != Errc::ok) continue;
-        prepared.breaker = index;
-        return Errc::ok;
-      }
+    Errc none = Errc::group_full;
+    for (std::uint64_t n = 0; n < places && work.charge(); ++n) {
+      const auto index = static_cast<std::uint32_t>((hash + n) % places);  // not all from the same place on
+      auto& cells = *view_->breaker(index);
+      if (group_of(cells) != member.group) continue;
+      const Errc taken = try_place(index, cells);
+      if (taken == Errc::ok) prepared.breaker = index;
+      if (taken == Errc::ok || taken == Errc::corrupt) return taken;
+      if (taken == Errc::busy) none = taken;
     }
-    return error;
+    return none;
   }
 
   /// A place that is free, or whose taker is dead, of a group or of none.
@@ -325,8 +339,11 @@ class Registry {
       if (!control_of(cells).gone()) {
         const std::optional<bool> named = in_index(index, cells, work);
         if (!named) return Errc::registry_full;  // cannot be told: it is left as it is
-        if (*named) {                            // it died between publishing and saying so
-          Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
+        if (*named) {                            // it died between publishing and saying so, or recycling it
+          const Control word = control_of(cells);
+          if (word.retiring())
+            Env::cas(cells.control, word.bits, word.taken_back().bits, Env::acq_rel);  // sync: control
+          Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);   // sync: place-owner
           return Errc::registry_full;
         }
       }
@@ -360,7 +377,8 @@ class Registry {
     return take_ring(index, cells, capacity, ring);
   }
 
-  /// A place of a group whose breaker is idle: its life ends, and the place is ours. (docs/design.md, "Recycling")
+  /// A place of a group whose breaker is idle: its life ends, and the place is ours. group_full: it is not idle; busy:
+  /// it was, until somebody used it or took the place. (docs/design.md, "Recycling")
   [[nodiscard]] Errc try_recycle(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, rules::Tick now,
                                  const Member& member, Prepared& prepared, Work& work) noexcept {
     const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
@@ -370,11 +388,10 @@ class Registry {
     typename Ring<Env>::Position tail = 0;
     if (!cell.core().idle(now, groups_.rules(member.entry).idle_after_ms(), word, tail)) return Errc::group_full;
     prepared.place = presence_->own();
-    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel))
-      return Errc::group_full;  // sync: place-owner
+    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) return Errc::busy;  // sync: place-owner
     if (!cell.core().retire(word, tail)) {
       Env::cas(cells.owner, prepared.place.bits, prepared.place.handed_over().bits, Env::acq_rel);  // sync: place-owner
-      return Errc::group_full;
+      return Errc::busy;
     }
     const Errc error = make_private(index, cells, capacity, member.group, prepared.ring, work);
     if (error != Errc::ok) give_up(cells, prepared.place);
