@@ -20,9 +20,10 @@ struct GroupConfig {
   std::string name{};           ///< [A-Za-z0-9_.-]+; a breaker's full name is "<group>:<member>", at most 128 bytes
   BreakerConfig breaker{};      ///< of every member; its own name is ignored
   std::uint32_t limit = 1'000;  ///< breakers at one time, over all processes; 1 to 900,000
-  /// A Closed breaker with nothing in its window may be recycled so long after its last outcome or change; 1 ms to 2^40
-  /// ms. Calls that take longer than this and the window's `within` may find their breaker gone: their outcome is
-  /// stale.
+  /// A Closed, automatic breaker with nothing in its window may be recycled so long after its last outcome or change of
+  /// its state (modes, the end of a ramp and other settings do not count); 1 ms to 2^40 ms. Open and HalfOpen ones, and
+  /// those under a mode, keep their places until somebody calls or forces them. Calls that take longer than this and
+  /// the window's `within` may find their breaker gone: their outcome is stale.
   Millis idle_after{600'000};
   /// What to do when the group, or a member, exists with other numbers.
   OnMismatch on_mismatch = OnMismatch::refuse;
@@ -49,11 +50,13 @@ class BreakerGroup {
  public:
   /// One breaker of the group: a storage. When its place is given to another name, it finds its own again by itself, as
   /// a new breaker if need be; `group_full` or `registry_full` where there is no room for it any more. Tokens of before
-  /// are stale then. `admit` is one load and one compare more than a breaker's that is of no group.
+  /// are stale then. `admit` is one load and one compare more than a breaker's that is of no group; but one whose
+  /// breaker was recycled, while the group has no room, looks through all places of the segment each time, twice or
+  /// three times, and may ask the kernel whether the owners of unfinished ones are dead.
   using Member = ShmStorage<C, R, core::GroupCell<core::StdEnv>>;
 
-  /// Finds the group by its name or makes it. Errors: invalid_config, config_mismatch (`limit`, `idle_after`), and
-  /// registry_full: a segment has room for 64 groups.
+  /// Finds the group by its name or makes it. Errors: invalid_config, config_mismatch (`limit`, `idle_after`),
+  /// registry_full: a segment has room for 64 groups, and busy: others write these numbers all the time.
   [[nodiscard]] static Result<BreakerGroup> open(const Segment& segment, GroupConfig config, C clock = {},
                                                  R random = {}) {
     if (Error error = check(config)) return error;
@@ -135,15 +138,11 @@ class BreakerGroup {
   /// The group exists, or not: its numbers and ours.
   [[nodiscard]] Error agree(const core::Groups<core::StdEnv>& groups) const {
     const auto brought = core::GroupRules::make(config_.limit, config_.idle_after.count());
-    while (true) {  // each round lost is another process's: numbers are written once, or replaced by who opens
-      const core::GroupRules there = groups.rules(member_.entry);
-      if (there.bits == brought.bits) return {};
-      if (there.bits != 0) {
-        if (config_.on_mismatch == OnMismatch::adopt) return {};
-        if (config_.on_mismatch == OnMismatch::refuse) return mismatch(there);
-      }
-      if (groups.replace_rules(member_.entry, there, brought)) return {};
-    }
+    core::GroupRules there;
+    const Errc code = groups.agree(member_.entry, brought, config_.on_mismatch == OnMismatch::replace, there);
+    if (code == Errc::busy) return refusal(code, "its numbers are being written all the time");
+    if (code == Errc::config_mismatch && config_.on_mismatch == OnMismatch::refuse) return mismatch(there);
+    return {};
   }
 
   [[nodiscard]] Error mismatch(core::GroupRules there) const {

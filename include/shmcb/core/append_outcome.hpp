@@ -257,7 +257,7 @@ class AppendOutcome {
     Control word;
     Record record;
     Work work = core_.budget();
-    if (!core_.load(word, record, word::state_end, work)) return true;
+    if (!core_.look(word, record, word::state_end, work)) return true;
     if (record.window_generation == call_.period) return record.window_end == position;
     return record.window_generation != ((call_.period + 1) & low_bits(Env::Widths::generation));
   }

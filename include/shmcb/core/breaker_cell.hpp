@@ -69,8 +69,8 @@ class BreakerCell {
     Control word;
     Record record;
     Work work = core_.budget();
-    if (!core_.load(word, record, word::state_end, work)) return false;
-    state = word.state();
+    if (!core_.look(word, record, word::state_end, work)) return false;
+    state = record.breaker.state;
     return rules::stands_aside(record.breaker);
   }
 
@@ -181,7 +181,7 @@ class BreakerCell {
     Control word;
     Record record;
     Work work = core_.budget();
-    if (!core_.load(word, record, word::settings_end, work)) return Errc::corrupt;
+    if (!core_.look(word, record, word::settings_end, work)) return Errc::corrupt;
     settings = record.settings;
     return Errc::ok;
   }
@@ -195,10 +195,10 @@ class BreakerCell {
     Control word;
     Record record;
     Work work = core_.budget();
-    if (!core_.load(word, record, word::state_end, work)) return Errc::corrupt;
+    if (!core_.look(word, record, word::state_end, work)) return Errc::corrupt;
     const rules::Breaker& breaker = record.breaker;
-    peek.state = word.state();
-    peek.mode = word.mode();
+    peek.state = breaker.state;
+    peek.mode = breaker.mode;
     if (breaker.mode_until == rules::kNever && peek.state != CircuitState::open) return Errc::ok;
     const rules::Tick now = tick(now_us());
     peek.mode = rules::mode_at(breaker, now);
@@ -218,7 +218,7 @@ class BreakerCell {
     for (std::uint32_t round = 0; round < max_rounds && work.charge(); ++round) {
       Control word;
       Record record;
-      if (!core_.load(word, record, word::settings_end, work)) return Errc::corrupt;
+      if (!core_.look(word, record, word::settings_end, work)) return Errc::corrupt;
       // One look for each record: the window that an older one names may have been written over for good.
       if (core_.state_of(record, state, work)) return Errc::ok;
       const Position hint = core_.ring().hint();
@@ -235,7 +235,7 @@ class BreakerCell {
     Control word;
     Record record;
     Work work = core_.budget();
-    if (!core_.load(word, record, word::end, work)) return Errc::corrupt;
+    if (!core_.look(word, record, word::end, work)) return Errc::corrupt;
     typename Ring<Env>::Tail tail;
     while (!core_.ring().locate_tail(tail)) {
       if (!work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
@@ -268,10 +268,11 @@ class BreakerCell {
   void count_stale() const noexcept { count(&Lane<Env>::stale); }
   void count_abandoned() const noexcept { count(&Lane<Env>::abandoned); }
 
-  /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt.
+  /// A consistent copy of the control word and the record it names, for display and tests; false: corrupt. Only reads:
+  /// the word may be a retiring one.
   [[nodiscard]] bool load(Control& word, Record& record) const noexcept {
     Work work = core_.budget();
-    return core_.load(word, record, word::end, work);
+    return core_.look(word, record, word::end, work);
   }
 
  private:

@@ -96,16 +96,16 @@ class CellCore {
     Env::cas(cells_->control, retiring.bits, retiring.taken_back().bits, Env::acq_rel);  // sync: control
   }
 
-  /// Whether the breaker is one that may be recycled: Closed, automatic, no probes out, nothing that counts and no
-  /// memory of outages at `now`, its last outcome or change at least `idle_after_ms` ago. `word` and `tail` say as of
-  /// when.
+  /// Whether the breaker is one that may be recycled: Closed, automatic, no probe out whose time is not over, nothing
+  /// that counts and no memory of outages at `now`, its last outcome or change of its state at least `idle_after_ms`
+  /// ago. `word` and `tail` say as of when. Changes nothing.
   [[nodiscard]] bool idle(rules::Tick now, std::int64_t idle_after_ms, Control& word, Position& tail) const noexcept {
     Record record;
     Work work = budget();
-    if (!load(word, record, word::end, work) || !word.quietly_closed() || !versions_left(word)) return false;
+    if (!look(word, record, word::end, work) || !word.quietly_closed() || !versions_left(word)) return false;
     if (rules::remembers_outages(record.breaker, record.settings, now)) return false;
     typename Ring<Env>::Tail found;
-    if (record.breaker.probes.count != 0 || !ring_.locate_tail(found)) return false;
+    if (rules::awaits_probes(record.breaker, record.settings, now) || !ring_.locate_tail(found)) return false;
     tail = found.position;
     rules::Tick last = record.breaker.since;
     if (tail > record.window_begin && of_window(record, found.previous)) {
@@ -132,24 +132,18 @@ class CellCore {
   }
 
   /// Copies the words up to `last` (state_end, settings_end or end), together with a control word that named them all
-  /// the while.
+  /// the while. For who uses the breaker: a retiring one is taken back.
   [[nodiscard]] bool load(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
-    RecordWords
-        words;  // NOLINT(cppcoreguidelines-pro-type-member-init): those before `last` are copied, no other is read
-    if (!copy(word, words, last, work)) return false;
-    record.breaker.state = word.state();
-    record.breaker.mode = word.mode();
-    record.breaker.ramping = word.ramping();
-    if (!decode_opening(words, record) || !decode_state(words, record)) return false;
-    if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window)))
-      return false;
-    if (last == word::end) decode_rest(words, record);
-    return true;
+    return read(word, record, last, work, Retiring::taken_back);
   }
-  /// The first words only.
+  /// The same for who only looks: changes nothing. The word may be a retiring one; the record says what the breaker is.
+  [[nodiscard]] bool look(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
+    return read(word, record, last, work, Retiring::left_alone);
+  }
+  /// The first words only, for who uses the breaker.
   [[nodiscard]] bool load(Control& word, Opening& opening, Work& work) const noexcept {
-    RecordWords words;  // NOLINT(cppcoreguidelines-pro-type-member-init): as above
-    return copy(word, words, word::opening_end, work) && decode_opening(words, opening);
+    RecordWords words;  // NOLINT(cppcoreguidelines-pro-type-member-init): as in read()
+    return copy(word, words, word::opening_end, work, Retiring::taken_back) && decode_opening(words, opening);
   }
 
   /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved
@@ -306,6 +300,8 @@ class CellCore {
   }
 
  private:
+  enum class Retiring : std::uint8_t { taken_back, left_alone };
+
   static constexpr Bits kAnyLife = ~Bits{0};
   static constexpr Bits kVersionReserve = kMaxProbes;
   static constexpr std::uint32_t kMaxLooks = 1'000;  // arbitrary: at a window that others are appending to
@@ -333,16 +329,32 @@ class CellCore {
     return entry;
   }
 
-  [[nodiscard]] bool copy(Control& word, RecordWords& words, std::size_t last, Work& work) const noexcept {
+  [[nodiscard]] bool read(Control& word, Record& record, std::size_t last, Work& work,
+                          Retiring retiring) const noexcept {
+    RecordWords
+        words;  // NOLINT(cppcoreguidelines-pro-type-member-init): those before `last` are copied, no other is read
+    if (!copy(word, words, last, work, retiring)) return false;
+    record.breaker.state = word.undecided().state();
+    record.breaker.mode = word.mode();
+    record.breaker.ramping = word.ramping();
+    if (!decode_opening(words, record) || !decode_state(words, record)) return false;
+    if (last > word::state_end && (!decode_settings(words, record.settings) || !ring_.fits(record.settings.window)))
+      return false;
+    if (last == word::end) decode_rest(words, record);
+    return true;
+  }
+
+  [[nodiscard]] bool copy(Control& word, RecordWords& words, std::size_t last, Work& work,
+                          Retiring retiring) const noexcept {
     RecordPool<Env> pool(*view_, *presence_);
     while (work.charge(last)) {
       word = control();
       if (elsewhere() || view_->record(word.record()) == nullptr) return false;
-      if (word.retiring()) {
+      if (word.retiring() && retiring == Retiring::taken_back) {
         take_back(word);
         continue;
       }
-      if (!word.valid()) return false;
+      if (!word.undecided().valid()) return false;
       pool.copy(word.record(), words, last);
       // relaxed: the acquire loads of the words before it (sync: record-words) keep it behind them
       if (control_relaxed() == word) return true;

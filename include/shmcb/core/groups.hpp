@@ -31,9 +31,16 @@ class Groups {
   [[nodiscard]] GroupRules rules(std::uint32_t entry) const noexcept {
     return {Env::load(view_->group(entry).rules, Env::relaxed)};
   }
-  /// False: others have been written since `before`.
-  [[nodiscard]] bool replace_rules(std::uint32_t entry, GroupRules before, GroupRules rules) const noexcept {
-    return Env::cas(view_->group(entry).rules, before.bits, rules.bits, Env::relaxed);
+  /// Writes the numbers of a group that has none; those of one that has others only if it `replaces`. config_mismatch:
+  /// `there` are others, and stay. busy: others are written all the time.
+  [[nodiscard]] Errc agree(std::uint32_t entry, GroupRules brought, bool replaces, GroupRules& there) const noexcept {
+    for (Work work; work.charge();) {
+      there = rules(entry);
+      if (there.bits == brought.bits) return Errc::ok;
+      if (there.bits != 0 && !replaces) return Errc::config_mismatch;
+      if (Env::cas(view_->group(entry).rules, there.bits, brought.bits, Env::relaxed)) return Errc::ok;
+    }
+    return Errc::busy;
   }
 
   /// How many places a group has; for display and tests.

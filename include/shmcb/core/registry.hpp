@@ -110,6 +110,7 @@ class Registry {
   struct Prepared {
     std::uint32_t breaker = 0;
     OwnerWord place{};
+    RingWord ring{};                 ///< of the place, checked; its word in the segment is not asked again
     bool busy = false;               ///< where all places are taken: a living process is just preparing one, ...
     std::uint32_t busy_breaker = 0;  ///< ... which is this
     OwnerWord busy_place{};          ///< ... with that owner
@@ -181,7 +182,7 @@ class Registry {
     record.settings = settings;
     record.breaker.since = now;
     Bits generation = 0;
-    if (!begin_life(cells, record, generation, work)) {
+    if (!begin_life(cells, prepared.ring, record, generation, work)) {
       pool.release(prepared.record);
       give_up(cells, prepared.place);
       return Errc::corrupt;
@@ -196,9 +197,9 @@ class Registry {
 
   /// A place that was in use before goes on where it was: its generations, so that every token and every straggler of
   /// an earlier life is stale, and its ring.
-  [[nodiscard]] bool begin_life(BreakerCells<Env>& cells, Record& record, Bits& generation, Work& work) noexcept {
-    // Of the ring that the place has: a piece from an earlier taker may be larger than what was asked for.
-    const RingWord piece{Env::load(cells.ring, Env::acquire)};     // sync: arena
+  /// `piece` is the ring that the place has, checked; one from an earlier taker may be larger than what was asked for.
+  [[nodiscard]] bool begin_life(BreakerCells<Env>& cells, RingWord piece, Record& record, Bits& generation,
+                                Work& work) noexcept {
     const Control before{Env::load(cells.control, Env::relaxed)};  // relaxed: our own word
     record.window_begin = piece.capacity();
     if (before.bits == 0) {
@@ -293,21 +294,35 @@ class Registry {
       }
     }
     if (error == Errc::corrupt || error == Errc::busy) return error;
+    const auto try_unused = [&](std::uint32_t index, BreakerCells<Env>& /*cells*/) {
+      return try_claim_place(index, capacity, true, member.group, prepared, work);
+    };
+    const auto try_idle = [&](std::uint32_t index, BreakerCells<Env>& cells) {
+      return try_recycle(index, cells, capacity, now, member, prepared, work);
+    };
+    Errc taken = try_members(hash, member, try_unused, prepared, work);
+    if (taken == Errc::group_full) taken = try_members(hash, member, try_idle, prepared, work);
+    // Once more: what was lost may be idle again, or other places may have become so.
+    if (taken == Errc::busy) taken = try_members(hash, member, try_idle, prepared, work);
+    return taken == Errc::ok || taken == Errc::corrupt ? taken : error;
+  }
+
+  /// Tries each place of a group until one is got: ok, or corrupt. Else busy, if one was lost to a race, or group_full.
+  template <class TryPlace>
+  [[nodiscard]] Errc try_members(std::uint64_t hash, const Member& member, TryPlace try_place, Prepared& prepared,
+                                 Work& work) noexcept {
     const std::uint32_t places = view_->geometry().breakers;
-    for (const bool recycle : {false, true}) {
-      for (std::uint64_t n = 0; n < places && work.charge(); ++n) {
-        const auto index = static_cast<std::uint32_t>((hash + n) % places);  // not all from the same place on
-        auto& cells = *view_->breaker(index);
-        if (group_of(cells) != member.group) continue;
-        const Errc taken = recycle ? try_recycle(index, cells, capacity, now, member, prepared, work)
-                                   : try_claim_place(index, capacity, true, member.group, prepared, work);
-        if (taken == Errc::corrupt) return taken;
-        if (taken != Errc::ok) continue;
-        prepared.breaker = index;
-        return Errc::ok;
-      }
+    Errc none = Errc::group_full;
+    for (std::uint64_t n = 0; n < places && work.charge(); ++n) {
+      const auto index = static_cast<std::uint32_t>((hash + n) % places);  // not all from the same place on
+      auto& cells = *view_->breaker(index);
+      if (group_of(cells) != member.group) continue;
+      const Errc taken = try_place(index, cells);
+      if (taken == Errc::ok) prepared.breaker = index;
+      if (taken == Errc::ok || taken == Errc::corrupt) return taken;
+      if (taken == Errc::busy) none = taken;
     }
-    return error;
+    return none;
   }
 
   /// A place that is free, or whose taker is dead, of a group or of none.
@@ -324,8 +339,11 @@ class Registry {
       if (!control_of(cells).gone()) {
         const std::optional<bool> named = in_index(index, cells, work);
         if (!named) return Errc::registry_full;  // cannot be told: it is left as it is
-        if (*named) {                            // it died between publishing and saying so
-          Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);  // sync: place-owner
+        if (*named) {                            // it died between publishing and saying so, or recycling it
+          const Control word = control_of(cells);
+          if (word.retiring())
+            Env::cas(cells.control, word.bits, word.taken_back().bits, Env::acq_rel);  // sync: control
+          Env::cas(cells.owner, owner.bits, owner.handed_over().bits, Env::acq_rel);   // sync: place-owner
           return Errc::registry_full;
         }
       }
@@ -335,7 +353,7 @@ class Registry {
     if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) {  // sync: place-owner
       return being_prepared(index, owner, prepared);
     }
-    const Errc error = make_private(index, cells, capacity, group, work);
+    const Errc error = make_private(index, cells, capacity, group, prepared.ring, work);
     if (error != Errc::ok) give_up(cells, prepared.place);
     return error;
   }
@@ -349,17 +367,18 @@ class Registry {
 
   /// What a place of ours still has of its last owner, who may have died anywhere.
   [[nodiscard]] Errc make_private(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, Bits group,
-                                  Work& work) noexcept {
+                                  RingWord& ring, Work& work) noexcept {
     if (group_of(cells) != group) return Errc::registry_full;  // it was admitted to one since we looked
     // A dead recycler may have left it in the index. Only now that it is ours: only its owner unlinks a place.
     // relaxed: written by whoever owned it before
     const std::uint64_t hash = Env::load(cells.name_hash, Env::relaxed);
     if (control_of(cells).gone() && !index_.unlink(index, hash, work)) return Errc::corrupt;
     forget_record(cells);  // a dead taker's
-    return take_ring(index, cells, capacity);
+    return take_ring(index, cells, capacity, ring);
   }
 
-  /// A place of a group whose breaker is idle: its life ends, and the place is ours. (docs/design.md, "Recycling")
+  /// A place of a group whose breaker is idle: its life ends, and the place is ours. group_full: it is not idle; busy:
+  /// it was, until somebody used it or took the place. (docs/design.md, "Recycling")
   [[nodiscard]] Errc try_recycle(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity, rules::Tick now,
                                  const Member& member, Prepared& prepared, Work& work) noexcept {
     const OwnerWord owner{Env::load(cells.owner, Env::acquire)};  // sync: place-owner
@@ -369,13 +388,12 @@ class Registry {
     typename Ring<Env>::Position tail = 0;
     if (!cell.core().idle(now, groups_.rules(member.entry).idle_after_ms(), word, tail)) return Errc::group_full;
     prepared.place = presence_->own();
-    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel))
-      return Errc::group_full;  // sync: place-owner
+    if (!Env::cas(cells.owner, owner.bits, prepared.place.bits, Env::acq_rel)) return Errc::busy;  // sync: place-owner
     if (!cell.core().retire(word, tail)) {
       Env::cas(cells.owner, prepared.place.bits, prepared.place.handed_over().bits, Env::acq_rel);  // sync: place-owner
-      return Errc::group_full;
+      return Errc::busy;
     }
-    const Errc error = make_private(index, cells, capacity, member.group, work);
+    const Errc error = make_private(index, cells, capacity, member.group, prepared.ring, work);
     if (error != Errc::ok) give_up(cells, prepared.place);
     return error;
   }
@@ -414,14 +432,17 @@ class Registry {
     return arena.units() <= units && RingWord::request(capacity).units() <= units - arena.units();
   }
 
-  /// Gets this process's place a piece of the arena; a piece that the place has from an earlier taker stays with it.
-  [[nodiscard]] Errc take_ring(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity) noexcept {
+  /// Gets this process's place a piece of the arena, `ring`; a piece that the place has from an earlier taker stays with
+  /// it.
+  [[nodiscard]] Errc take_ring(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity,
+                               RingWord& ring) noexcept {
     auto& arena = view_->words().arena;
     for (Work work; work.charge();) {
       const ArenaWord seen{Env::load(arena, Env::acquire)};  // sync: arena
       if (const Errc error = finish_taking(seen); error != Errc::ok) return error;
       const RingWord has{Env::load(cells.ring, Env::acquire)};  // sync: arena
       if (has.assigned()) {
+        ring = has;
         return view_->ring(has) != nullptr && has.capacity() >= capacity ? Errc::ok : Errc::ring_full;
       }
       const RingWord wanted = RingWord::request(capacity);

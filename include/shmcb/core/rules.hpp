@@ -188,6 +188,11 @@ constexpr void move_to(Breaker& breaker, CircuitState to, TransitionReason reaso
                                                breaker.growth > healthy / settings.forget_after_ms);
 }
 
+/// Whether a probe is out whose time is not over. (In Closed nothing reclaims one whose time is over.)
+[[nodiscard]] constexpr bool awaits_probes(const Breaker& breaker, const Settings& settings, Tick now) noexcept {
+  return breaker.probes.count != 0 && now < breaker.lease_at + settings.probe_timeout_ms;
+}
+
 /// Opens. A probe that failed, or a window that filled soon after the recovery, is a failed recovery; a healthy time
 /// takes steps back.
 constexpr void open(Breaker& breaker, const Settings& settings, Tick at, TransitionReason reason, bool probe_failed,

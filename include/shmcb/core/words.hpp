@@ -67,6 +67,10 @@ struct ControlWord {
   [[nodiscard]] constexpr bool gone() const noexcept { return leaving() && record() == 0; }
   [[nodiscard]] constexpr ControlWord retired() const noexcept { return {(bits | kLeaving) + 1}; }
   [[nodiscard]] constexpr ControlWord taken_back() const noexcept { return {(bits & ~kLeaving) + 1}; }
+  /// As the breaker is until that is decided: a retiring one is Closed.
+  [[nodiscard]] constexpr ControlWord undecided() const noexcept {
+    return retiring() ? ControlWord{bits & ~kLeaving} : *this;
+  }
   [[nodiscard]] constexpr ControlWord left() const noexcept {
     return {kLeaving | (((generation() + 1) & low_bits(Widths::generation)) << kGenerationShift)};
   }
