@@ -27,6 +27,7 @@ using Env = core::StdEnv;
 constexpr Millis kLongestSleep{1'000};            // a writer that is killed before it wakes anybody costs so much
 constexpr Millis kLongestWait{86'400'000};        // arbitrary: a day; the caller asks again
 constexpr Millis kLongestPatience{kLongestWait};  // arbitrary
+constexpr int kLooks = 8;                         // arbitrary: each one in vain means that the place was recycled
 
 /// How far a position is ahead of another one; negative: behind.
 [[nodiscard]] std::int64_t ahead(core::Bits position, core::Bits of) noexcept {
@@ -39,12 +40,18 @@ struct Held {
   Instant until;  ///< then it waits no longer
 };
 
-/// What has been seen of one breaker.
-struct Followed {
+/// One breaker's life at its place.
+struct Life {
   std::uint32_t incarnation = 0;
-  std::uint64_t begin = 0;               ///< number of its first event that is to be delivered; 0: not known yet
-  std::uint64_t expected = 1;            ///< number of the next
-  std::map<std::uint64_t, Held> held{};  ///< by number
+  std::uint64_t begin = 0;     ///< number of its first event that is to be delivered; 0: not known yet
+  std::uint64_t expected = 1;  ///< number of the next; those before it are delivered, or counted as missing
+};
+
+/// What has been seen of one place.
+struct Followed {
+  Life life{};
+  std::optional<Life> ended{};           ///< the one before
+  std::map<std::uint64_t, Held> held{};  ///< of this life, by number
 };
 
 }  // namespace
@@ -64,36 +71,50 @@ struct SegmentObserver::State {
   /// How many events each has had: the later ones are this observer's. After the cursor was chosen, so that everything
   /// before it is among them.
   void look_at_all_breakers() {
-    const core::Registry<Env> registry(segment.view(), segment.presence());
     for (std::uint32_t place = 0; place < segment.geometry().breakers; ++place) {
-      core::BreakerCell<Env> cell;
-      core::BreakerCell<Env>::Control word;
-      core::Record record;
-      if (registry.handle(place, cell) != Errc::ok || !cell.load(word, record) || record.journaled == 0) continue;
-      // relaxed: if the place is being given away, the first event of its new name brings the same number
-      const std::uint64_t incarnation = Env::load(segment.view().breaker(place)->incarnation, Env::relaxed);
-      followed.emplace(place, Followed{.incarnation = static_cast<std::uint32_t>(incarnation),
-                                       .begin = record.journaled + 1,
-                                       .expected = record.journaled + 1});
+      // Of a life that began after the cursor was chosen all events are this observer's, with nothing to remember.
+      for (int looks = 0; looks < kLooks && !look_at(place); ++looks) {
+      }
     }
   }
 
+  /// False: the place was given to another name meanwhile.
+  [[nodiscard]] bool look_at(std::uint32_t place) {
+    // sync: name-words (acquire). BEFORE the record: one of a later life is not taken for this one's
+    const core::Bits incarnation = Env::load(segment.view().breaker(place)->incarnation, Env::acquire);
+    core::BreakerCell<Env> cell;
+    if (core::Registry<Env>(segment.view(), segment.presence()).handle(place, cell) != Errc::ok) return true;
+    cell.core().bind(incarnation);
+    core::BreakerCell<Env>::Control word;
+    core::Record record;
+    if (!cell.load(word, record)) return !cell.core().elsewhere();
+    if (record.journaled != 0) {
+      followed.emplace(place, Followed{.life = {.incarnation = static_cast<std::uint32_t>(incarnation),
+                                                .begin = record.journaled + 1,
+                                                .expected = record.journaled + 1}});
+    }
+    return true;
+  }
+
   /// Of one that had no events yet; or of which nothing is known, where the journal is read from the middle.
-  [[nodiscard]] Followed newcomer(std::uint32_t incarnation) const {
+  [[nodiscard]] Life newcomer(std::uint32_t incarnation) const {
     const bool from_now = options.from == ObserverOptions::From::now;
     return {.incarnation = incarnation, .begin = from_now ? 1U : 0U};
   }
 
   // ---- reading, in the order of positions
 
+  /// At most as many entries as there is room for: what is told of a longer way has been overwritten, or was never
+  /// written.
   void read_on(Instant now) {
     const core::Bits next = journal.next();
-    if (ahead(cursor, next) > 0) cursor = next;  // somebody has set it back: nothing that this library does
+    if (ahead(cursor, next) > 0) begin_at(next);  // somebody has set it back: nothing that this library does
+    if (next - cursor > journal.size()) skip_to(next - journal.size());
     while (ahead(next, cursor) > 0) {
       core::JournalEntry entry;
       core::JournalRead found = journal.read(cursor, entry);
       if (found == core::JournalRead::pending) {
-        if (!given_up(now)) return;
+        if (!given_up(next, now)) return;
         found = journal.read(cursor, entry);  // it may have been completed just before its writer died
       }
       if (found == core::JournalRead::entry) {
@@ -107,14 +128,21 @@ struct SegmentObserver::State {
     }
   }
 
+  void begin_at(core::Bits position) {
+    cursor = position;
+    stuck.reset();
+  }
+
   void skip_to(core::Bits position) {
     skipped += position - cursor;
     cursor = position;
   }
 
-  /// Whether the entry at the cursor, which is not there yet, will not be waited for any longer.
-  [[nodiscard]] bool given_up(Instant now) {
-    if (!stuck || stuck->position != cursor) stuck = {cursor, now + options.patience};
+  /// Whether the entry at the cursor, which is not there yet, will not be waited for any longer. Positions that were out
+  /// already when the waiting began have waited as long: writers that were killed together cost one patience.
+  [[nodiscard]] bool given_up(core::Bits next, Instant now) {
+    if (!stuck || ahead(stuck->next, cursor) <= 0) stuck = {.next = next, .until = now + options.patience};
+    stuck->position = cursor;
     return now >= stuck->until || journal.writer_is_dead(cursor);
   }
 
@@ -125,14 +153,17 @@ struct SegmentObserver::State {
       ++skipped;
       return;
     }
-    Followed& breaker = followed.try_emplace(entry.breaker, newcomer(entry.incarnation)).first->second;
-    if (breaker.incarnation != entry.incarnation && !begin_incarnation(breaker, entry.incarnation)) {
-      ++missing;
-    } else if (entry.number < breaker.expected) {
-      // Its successor is out, and it was counted then, unless that was the first one. (Or it was committed before this
-      // observer began.)
-      if (entry.number < breaker.begin && options.from == ObserverOptions::From::oldest) ++missing;
-    } else if (entry.number == breaker.expected) {
+    // Correct processes never come near: what is held lies in the ring, or did so a moment ago. Before the entry is
+    // judged, because what is expected changes.
+    if (held >= 2 * journal.size()) release(now, true);
+    Followed& breaker = followed.try_emplace(entry.breaker, Followed{newcomer(entry.incarnation)}).first->second;
+    const Life& life = breaker.life;
+    if (life.incarnation != entry.incarnation && !begin_life(breaker, entry.incarnation)) {
+      drop_of_earlier_life(breaker, entry);
+    } else if (entry.number < life.expected) {
+      // Its successor is out, and it was counted then, unless that was the first one.
+      if (precedes_first(life, entry)) ++missing;
+    } else if (entry.number == life.expected) {
       deliver(breaker, entry);
       deliver_successors(breaker);
     } else {
@@ -140,27 +171,44 @@ struct SegmentObserver::State {
     }
   }
 
+  /// Whether no gap was counted for it, because it comes before the first that was delivered. (Where the observer begins
+  /// now, what comes before its first event is none of its own.)
+  [[nodiscard]] bool precedes_first(const Life& life, const core::JournalEntry& entry) const {
+    return entry.number < life.begin && options.from == ObserverOptions::From::oldest;
+  }
+
   /// The place has another name. False: the entry is of a name before.
-  [[nodiscard]] bool begin_incarnation(Followed& breaker, std::uint32_t incarnation) {
-    if (static_cast<std::int32_t>(incarnation - breaker.incarnation) < 0) return false;
+  [[nodiscard]] bool begin_life(Followed& breaker, std::uint32_t incarnation) {
+    if (static_cast<std::int32_t>(incarnation - breaker.life.incarnation) < 0) return false;
     deliver_through(breaker, ~std::uint64_t{0});
-    breaker = newcomer(incarnation);
+    breaker.ended = breaker.life;
+    breaker.life = newcomer(incarnation);
     return true;
   }
 
+  /// Too late to be delivered, and missing, unless it was counted as a gap. Of the life before this one that is known;
+  /// where several were over while the writer stood still, it counts in any case.
+  void drop_of_earlier_life(Followed& breaker, const core::JournalEntry& entry) {
+    const bool known = breaker.ended && breaker.ended->incarnation == entry.incarnation;
+    if (!known || precedes_first(*breaker.ended, entry)) {
+      ++missing;
+    } else if (entry.number >= breaker.ended->expected) {
+      missing += entry.number - breaker.ended->expected + 1;
+      breaker.ended->expected = entry.number + 1;
+    }
+  }
+
   void hold(Followed& breaker, const core::JournalEntry& entry, Instant now) {
-    // Correct processes never come near: what is held lies in the ring, or did so a moment ago.
-    if (held == 2 * journal.size()) release(now, true);
-    const std::uint32_t place = entry.breaker;
     if (!breaker.held.emplace(entry.number, Held{entry, now + options.patience}).second) return;
     ++held;
-    holding.insert(place);
+    holding.insert(entry.breaker);
   }
 
   void deliver(Followed& breaker, const core::JournalEntry& entry) {
-    if (breaker.begin == 0) breaker.begin = breaker.expected = entry.number;
-    missing += entry.number - breaker.expected;
-    breaker.expected = entry.number + 1;
+    Life& life = breaker.life;
+    if (life.begin == 0) life.begin = life.expected = entry.number;
+    missing += entry.number - life.expected;
+    life.expected = entry.number + 1;
     ready.push_back(entry);
   }
 
@@ -172,7 +220,7 @@ struct SegmentObserver::State {
     --held;
   }
   void deliver_successors(Followed& breaker) {
-    while (!breaker.held.empty() && breaker.held.begin()->first == breaker.expected)
+    while (!breaker.held.empty() && breaker.held.begin()->first == breaker.life.expected)
       deliver_held(breaker);
   }
   void deliver_through(Followed& breaker, std::uint64_t number) {
@@ -186,7 +234,7 @@ struct SegmentObserver::State {
     const bool caught_up = cursor == journal.next();
     for (auto place = holding.begin(); place != holding.end();) {
       Followed& breaker = followed[*place];
-      if (breaker.begin == 0 && caught_up && !breaker.held.empty())
+      if (breaker.life.begin == 0 && caught_up && !breaker.held.empty())
         deliver_through(breaker, breaker.held.begin()->first);
       std::uint64_t through = 0;
       for (const auto& [number, waiting] : breaker.held) {
@@ -199,7 +247,8 @@ struct SegmentObserver::State {
 
   std::size_t poll(const Callback& callback) {
     const Instant now = SystemClock{}.now();
-    read_on(now);
+    // Where a callback throws again and again, what it has not been told yet does not grow without bound.
+    if (ready.size() <= journal.size()) read_on(now);
     release(now);
     const shm::Events events(segment.view(), segment.epoch());
     std::size_t delivered = 0;
@@ -222,8 +271,9 @@ struct SegmentObserver::State {
   }
 
   struct Stuck {
-    core::Bits position;
-    Instant until;
+    core::Bits position = 0;  ///< that was waited for last
+    core::Bits next = 0;      ///< the journal's, when the waiting began
+    Instant until{};
   };
 
   Segment segment;

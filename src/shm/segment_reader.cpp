@@ -158,7 +158,7 @@ struct Index {
 }
 
 /// One pass over all buckets, link by link: the places that are read in one round are those that the round before
-/// found. Every place is named once, so that a circle ends.
+/// found. The link of each place is followed once, so that a circle ends, also one of places that name nothing.
 [[nodiscard]] Error scan_once(SegmentImage& image, Index& index) {
   struct Link {
     std::uint64_t bucket;
@@ -168,30 +168,31 @@ struct Index {
   if (Error error = image.read_index()) return error;
   index = {};
   index.named.resize(view.geometry().breakers);
+  std::vector<bool> followed(view.geometry().breakers);
   std::vector<Link> links;
   for (std::uint64_t n = 0; n < view.geometry().index_slots; ++n)
     links.push_back({n, {get(view.index_slot(n))}});
   while (true) {
     std::vector<std::uint32_t> round;
-    std::vector<Link> followed;
+    std::vector<Link> reached;
     for (const Link& link : links) {
       if (link.word.end()) continue;
-      if (link.word.place() >= index.named.size() || index.named[link.word.place()]) {
+      if (link.word.place() >= followed.size() || followed[link.word.place()]) {
         ++index.bad_entries;
         continue;
       }
-      index.named[link.word.place()] = true;
+      followed[link.word.place()] = true;
       round.push_back(link.word.place());
-      followed.push_back(link);
+      reached.push_back(link);
     }
     if (round.empty()) break;
     if (Error error = read_places(image, round)) return error;
     links.clear();
-    for (const Link& link : followed) {
+    for (const Link& link : reached) {
       const Cells& cells = *view.breaker(link.word.place());
       if (!belongs(view, link.word.place(), link.bucket)) {
         ++index.bad_entries;
-        index.named[link.word.place()] = false;
+        followed[link.word.place()] = false;  // its own bucket may lead there later
         continue;
       }
       const core::LinkWord next{get(cells.next)};

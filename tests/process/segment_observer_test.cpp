@@ -19,6 +19,7 @@
 #include "process/victim.hpp"
 #include "shmcb/segment_reader.hpp"
 #include "shmcb/shm_storage.hpp"
+#include "support/recycled_place.hpp"
 
 namespace shmcb::test {
 namespace {
@@ -196,6 +197,127 @@ TEST(SegmentObserver, DropsEntriesOfPlacesThatDoNotExistAndSurvivesAJournalThatM
   for (std::uint64_t i = 0; i < 200; ++i)
     journal.write({.number = ~std::uint64_t{0} - i * 3});
   EXPECT_NO_THROW((void)observer.wait(Millis{300}, std::ref(heard)));
+}
+
+TEST(SegmentObserver, CountsAnEventOfAnEarlierNameOnceHoweverLateItComes) {
+  const TestSegment made;
+  core::Journal<core::StdEnv> journal(made->view(), made->presence());
+  SegmentObserver observer = follow(made.segment());
+  const auto lost_after = [&](std::uint32_t incarnation, std::uint64_t number) {
+    journal.write({.incarnation = incarnation, .number = number});
+    (void)observer.poll([](const SegmentEvent&) {});
+    return observer.lost();
+  };
+  EXPECT_EQ(lost_after(0, 1), 0U);
+  EXPECT_EQ(lost_after(0, 3), 0U) << "2 may still come";
+  EXPECT_EQ(lost_after(1, 1), 1U) << "it was not there before the next name was";
+  EXPECT_EQ(lost_after(0, 2), 1U) << "and was counted then";
+  EXPECT_EQ(lost_after(0, 5), 3U) << "4 and 5";
+  EXPECT_EQ(lost_after(0, 4), 3U);
+  EXPECT_EQ(lost_after(0, 5), 3U);
+  EXPECT_EQ(lost_after(1, 2), 3U);
+}
+
+TEST(SegmentObserver, EndsAPollHoweverFarTheJournalSaysThatItIs) {
+  const TestSegment made({.breakers = 2, .participants = 4, .journal_entries = 16});
+  for (const Millis patience : {Millis{0}, Millis{100}}) {
+    expect_success_in_child(
+        [&] {
+          SegmentObserver observer = follow(made.segment(), From::now, patience);
+          auto& next = made->view().words().journal_next;
+          const core::Bits far = core::StdEnv::load(next, core::StdEnv::relaxed) + (core::Bits{1} << 62U);
+          core::StdEnv::store(next, far, core::StdEnv::relaxed);
+          EXPECT_EQ(observer.poll([](const SegmentEvent&) {}), 0U);
+          EXPECT_GE(observer.lost(), (core::Bits{1} << 62U) - 16);
+          core::Journal<core::StdEnv>(made->view(), made->presence()).write({.number = 1});
+          EXPECT_EQ(observer.wait(Millis{10'000}, [](const SegmentEvent&) {}), 1U) << "and reads on there";
+        },
+        std::chrono::seconds{20});
+  }
+}
+
+TEST(SegmentObserver, KeepsABoundedNumberForACallbackThatThrowsEachTime) {
+  const TestSegment made({.breakers = 2, .participants = 4, .journal_entries = 16});
+  Breaker breaker = open_breaker(made.segment(), "b");
+  SegmentObserver observer = follow(made.segment());
+  const auto callback = [](const SegmentEvent&) { throw std::runtime_error("callback"); };
+  for (int i = 0; i < 20; ++i) {
+    alternate(breaker, 16);
+    EXPECT_THROW((void)observer.poll(callback), std::runtime_error);
+  }
+  Listener heard;
+  EXPECT_LE(observer.poll(std::ref(heard)), 4U * 16) << "of 320";
+  EXPECT_GE(heard.count(), 16U) << "which is held";
+}
+
+TEST(SegmentObserver, GoesBackForNoEventThatComesAfterMoreThanItCanHold) {
+  const TestSegment made({.breakers = 2, .participants = 4, .journal_entries = 16});
+  Breaker breaker = open_breaker(made.segment(), "b");
+  core::Journal<core::StdEnv> journal(made->view(), made->presence());
+  SegmentObserver observer = follow(made.segment(), From::now, Millis{kWatchdog});
+  Listener heard;
+  for (std::uint64_t number = 100; number < 132; ++number) {
+    journal.write({.number = number});
+    EXPECT_EQ(observer.poll(std::ref(heard)), 0U) << "those before might still come";
+  }
+  journal.write({.number = 50});
+  EXPECT_EQ(observer.poll(std::ref(heard)), 32U);
+  journal.write({.number = 132});
+  journal.write({.incarnation = 1, .number = 1});
+  EXPECT_EQ(observer.poll(std::ref(heard)), 2U) << "the next name ends all waiting, and 50 is not among it";
+  EXPECT_EQ(observer.lost(), 99U) << "1 to 99, of which one came too late";
+}
+
+TEST(SegmentObserver, WaitsOnceForWritersThatWereKilledTogether) {
+  constexpr Millis kPatience{100};
+  const TestSegment made;
+  Breaker breaker = open_breaker(made.segment(), "b");
+  SegmentObserver observer = follow(made.segment(), From::now, kPatience);
+  Listener heard;
+  // Five have taken their positions and got no further.
+  core::StdEnv::fetch_add(made->view().words().journal_next, 5, core::StdEnv::relaxed);
+  alternate(breaker, 1);
+  EXPECT_EQ(observer.poll(std::ref(heard)), 0U);
+  const auto patience_is_over = [&, since = SystemClock{}.now()] { return SystemClock{}.now() - since > kPatience; };
+  ASSERT_TRUE(wait_until(patience_is_over));
+  EXPECT_EQ(observer.poll(std::ref(heard)), 1U);
+  EXPECT_EQ(observer.lost(), 5U);
+  // Not for one that took its position later.
+  core::StdEnv::fetch_add(made->view().words().journal_next, 1, core::StdEnv::relaxed);
+  alternate(breaker, 2);
+  EXPECT_EQ(observer.poll(std::ref(heard)), 0U) << "its patience begins";
+  ASSERT_TRUE(wait_until([&] { return observer.wait(Millis{1'000}, std::ref(heard)) == 2; }));
+  EXPECT_EQ(observer.lost(), 6U);
+}
+
+TEST(SegmentObserver, BegunWhileAPlaceIsGivenAwayHearsAllOfTheNewcomer) {
+  const TestSegment made({.breakers = 1, .participants = 4, .journal_entries = 1U << 15U});
+  const Child recycler = fork_child([&] { recycle_one_place(made.segment()); });
+  const core::Journal<core::StdEnv> journal(made->view(), made->presence());
+  ASSERT_TRUE(wait_until([&] { return journal.next() > 0; }));
+  std::uint32_t checked = 0;
+  for (std::uint32_t round = 0; round < 2'000 * kScale && !HasFailure(); ++round) {
+    SegmentObserver observer = follow(made.segment());
+    // What is at the next position may have been committed before. What follows it was not: there is one writer.
+    const core::Bits first = journal.next() + 1;
+    core::JournalEntry entry;
+    core::JournalRead found = core::JournalRead::pending;
+    ASSERT_TRUE(wait_until([&] { return (found = journal.read(first, entry)) != core::JournalRead::pending; }));
+    const Instant at = made->epoch() + Millis{entry.at};
+    bool heard = false;
+    bool later = false;
+    ASSERT_TRUE(wait_until([&] {
+      (void)observer.poll([&](const SegmentEvent& event) {
+        heard = heard || (event.occurred_at == at && event.number == entry.number);
+        later = later || event.occurred_at > at;
+      });
+      return heard || later;
+    }));
+    if (found != core::JournalRead::entry || observer.lost() != 0) continue;  // the journal has come round
+    ++checked;
+    EXPECT_TRUE(heard) << "event " << entry.number << " of life " << entry.incarnation << " in round " << round;
+  }
+  EXPECT_GT(checked, 0U);
 }
 
 TEST(SegmentObserver, DeliversAnEventThatItsCallbackThrewAtOnlyOnce) {

@@ -477,6 +477,35 @@ TEST_F(SegmentReading, CountsIndexEntriesThatNameNoPossibleBreaker) {
   EXPECT_THAT(list(), SizeIs(1));
 }
 
+TEST_F(SegmentReading, EndsWhereTheLinksGoRoundInACircle) {
+  const Storage a = open(config("a"));
+  const Storage b = open(config("b"));
+  const core::LinkWord good{get(cells(0).next)};
+  const core::LinkWord itself = good.to_place(0);
+  // Of a registered place, of one that is leaving, and of one whose breaker is gone.
+  const std::uint64_t control = get(cells(0).control);
+  const std::uint64_t gone = core::ControlWord<core::StdEnv::Widths>{control}.left().bits;
+  struct Case {
+    std::uint64_t next;
+    std::uint64_t control;
+    std::size_t named;
+  };
+  for (const Case& one : {Case{itself.bits, control, 2}, Case{itself.bits | core::LinkWord::kUnlinked, control, 1},
+                          Case{itself.bits, gone, 1}}) {
+    set(cells(0).next, one.next);
+    set(cells(0).control, one.control);
+    expect_success_in_child(
+        [&] {
+          const SegmentInfo seen = info();
+          EXPECT_EQ(seen.breakers, one.named);
+          EXPECT_EQ(seen.bad_index_entries, 1U) << "the link that closes the circle";
+          EXPECT_THAT(list(), SizeIs(one.named));
+          (void)reader().breaker("a");
+        },
+        std::chrono::seconds{20});
+  }
+}
+
 /// Everything a reader can be asked, on whatever bytes; that it comes back is what is tested.
 void ask_everything(const SegmentOptions& options) {
   const auto reader = SegmentReader::open(options);
