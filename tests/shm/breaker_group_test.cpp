@@ -405,6 +405,26 @@ TEST_F(BreakerGroups, NeverRecycleAProbeThatIsStillOutButWithoutItWhenItsTimeIsO
   EXPECT_EQ(b.snapshot().record.state, CircuitState::closed);
 }
 
+TEST_F(BreakerGroups, RecycleBreakersWhoseModeOrRampHasEndedAlthoughNobodyCameToWriteItDown) {
+  GroupConfig config = config_of(1);
+  config.breaker.cooldown.base = Millis{10};
+  config.breaker.ramp_up = RampUp{.duration = Millis{100}, .start_percent = 10};
+  const Group group = open(config);
+  Member mode = member(group, "mode");
+  ASSERT_EQ(mode.set_mode({.mode = Mode::forced_open, .expires_after = kIdle + Millis{1}}).error, Errc::ok);
+  clock_.advance(kIdle);
+  EXPECT_EQ(group.breaker("ramp").error().code, Errc::group_full) << "the mode holds still";
+  clock_.advance(Millis{1});
+  Member ramp = member(group, "ramp");
+  ASSERT_EQ(ramp.force_state(CircuitState::open).error, Errc::ok);
+  clock_.advance(Millis{10});
+  ASSERT_EQ(ramp.record_outcome(ramp.admit().token, Outcome::success).status, RecordStatus::counted);
+  ASSERT_TRUE(ramp.snapshot().record.ramping);
+  clock_.advance(kIdle);
+  EXPECT_TRUE(group.breaker("next"));
+  EXPECT_EQ(listed(), std::set<std::string>{"g:next"});
+}
+
 TEST_F(BreakerGroups, RecycleBreakersThatTimeTheirCallsToo) {
   GroupConfig config = config_of(1);
   config.breaker.slow_calls = SlowCalls{.slower_than = Millis{50}, .percent = 50, .minimum_calls = 2};

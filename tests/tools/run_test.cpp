@@ -109,6 +109,18 @@ TEST_F(Run, OpensAfterFailuresOfSeparateInvocationsAndThenRunsNothing) {
   EXPECT_EQ(record().rejected, 2U);
 }
 
+TEST_F(Run, SaysWhatTurnsTheCommandAwayBesideAnOutage) {
+  EXPECT_EQ(run(kOneFailure, {"true"}).exit_code, 0);
+  ShmStorage<> forced = breaker();
+  ASSERT_EQ(forced.set_mode({.mode = Mode::forced_open}).error, Errc::ok);
+  const ProgramResult by_hand = run(kOneFailure, {"echo", "ran"});
+  EXPECT_EQ(by_hand.exit_code, tools::exit_temporary);
+  EXPECT_EQ(by_hand.errors, "shmcb-run: breaker 'b' is forced open\n") << "without an end there is nothing to wait for";
+  ASSERT_EQ(forced.set_mode({.mode = Mode::forced_open, .expires_after = std::chrono::hours{1}}).error, Errc::ok);
+  EXPECT_THAT(run(kOneFailure, {"echo", "ran"}).errors,
+              MatchesRegex("shmcb-run: breaker 'b' is forced open: retry in 3[0-9]+ ms\n"));
+}
+
 TEST_F(Run, ProbesAfterTheCooldownAndClosesWhenTheProbeSucceeds) {
   const Words flags{"--failures", "1", "--cooldown", "5ms", "--probe-timeout", "1h"};
   open_breaker(flags);

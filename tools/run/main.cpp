@@ -78,6 +78,19 @@ void occupy_standard_descriptors() noexcept {
   return ShmStorage<>::open(Segment::open(options.segment), options.breaker, options.on_mismatch);
 }
 
+/// Why the command does not run. A mode that is set after the rejection may be named in place of the state.
+[[nodiscard]] std::string turned_away(const Rejection& rejection, Mode mode) {
+  std::string why{to_string(rejection.state)};
+  if (mode == Mode::forced_open) {
+    why = "forced open";
+  } else if (rejection.state == CircuitState::closed) {
+    why = "coming back gently";
+  }
+  std::string out = fmt::format("breaker '{}' is {}", rejection.breaker_name, why);
+  if (rejection.retry_after < kNoEnd) out += fmt::format(": retry in {} ms", rejection.retry_after.count());
+  return out;
+}
+
 [[nodiscard]] Finish guard(const Options& options, const Signals& signals) {
   Result<ShmStorage<>> storage = open_storage(options);
   if (!storage) return without_breaker(storage.error(), options, signals);
@@ -85,8 +98,7 @@ void occupy_standard_descriptors() noexcept {
   Acquired entry = breaker.try_acquire();
   if (entry.rejected()) {
     const Rejection& rejection = entry.rejection();
-    say("breaker '{}' is {}: retry in {} ms", rejection.breaker_name, to_string(rejection.state),
-        rejection.retry_after.count());
+    say("{}", turned_away(rejection, breaker.state().mode));
     return {.exit_code = tools::exit_temporary};
   }
   if (!entry) {

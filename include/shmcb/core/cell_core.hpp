@@ -102,7 +102,11 @@ class CellCore {
   [[nodiscard]] bool idle(rules::Tick now, std::int64_t idle_after_ms, Control& word, Position& tail) const noexcept {
     Record record;
     Work work = budget();
-    if (!look(word, record, word::end, work) || !word.quietly_closed() || !versions_left(word)) return false;
+    if (!look(word, record, word::end, work) || !word.closed() || !versions_left(word)) return false;
+    while (rules::settle(record.breaker, record.settings, now).change != rules::Change::nothing) {
+      // What is over by time alone does not keep the place: nobody may come to write it down.
+    }
+    if (record.breaker.mode != Mode::automatic || record.breaker.ramping) return false;
     if (rules::remembers_outages(record.breaker, record.settings, now)) return false;
     typename Ring<Env>::Tail found;
     if (rules::awaits_probes(record.breaker, record.settings, now) || !ring_.locate_tail(found)) return false;

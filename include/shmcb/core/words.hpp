@@ -74,8 +74,6 @@ struct ControlWord {
   [[nodiscard]] constexpr ControlWord left() const noexcept {
     return {kLeaving | (((generation() + 1) & low_bits(Widths::generation)) << kGenerationShift)};
   }
-  /// Closed, automatic, no ramp.
-  [[nodiscard]] constexpr bool quietly_closed() const noexcept { return (bits >> 58U) == 0; }
   [[nodiscard]] constexpr CircuitState state() const noexcept { return static_cast<CircuitState>(bits >> 62U); }
   [[nodiscard]] constexpr Mode mode() const noexcept { return static_cast<Mode>((bits >> 59U) & low_bits(3)); }
   [[nodiscard]] constexpr bool ramping() const noexcept { return ((bits >> 58U) & 1U) != 0; }
