@@ -614,6 +614,17 @@ TEST(PolicyRules, EachModeTakesAVerdictInItsOwnWay) {
 
 // ---- probes of the dead
 
+TEST(PolicyRules, AProbeIsAwaitedUntilTheLeaseIsOver) {
+  constexpr Settings kSettings{.probe_timeout_ms = 100};
+  Breaker breaker;
+  breaker.lease_at = 50;
+  EXPECT_FALSE(awaits_probes(breaker, kSettings, 50)) << "none is out";
+  breaker.probes.count = 1;
+  EXPECT_TRUE(awaits_probes(breaker, kSettings, 0)) << "an earlier instant counts as the lease's begin";
+  EXPECT_TRUE(awaits_probes(breaker, kSettings, 149));
+  EXPECT_FALSE(awaits_probes(breaker, kSettings, 150));
+}
+
 TEST(PolicyRules, ProbesOfTheDeadAreGivenUpAndTheLeaseStaysUnlessNoneIsLeft) {
   struct Row {
     std::uint32_t dead;

@@ -303,6 +303,9 @@ TEST(ControlWord, OfABreakerThatLeavesItsPlaceIsNoCircuitsAndGoesOn) {
   EXPECT_FALSE(retiring.plainly_closed());
   EXPECT_FALSE(retiring.in_closed_period(41));
   EXPECT_EQ(retiring.record(), 7U) << "nobody may take the record";
+  EXPECT_TRUE(retiring.undecided().plainly_closed()) << "as who only looks sees it";
+  EXPECT_TRUE(retiring.undecided().valid());
+  EXPECT_EQ(closed.undecided(), closed);
   const Control back = retiring.taken_back();
   EXPECT_TRUE(back.plainly_closed());
   EXPECT_EQ(back.generation(), 41U) << "attempts in flight count";
@@ -311,6 +314,7 @@ TEST(ControlWord, OfABreakerThatLeavesItsPlaceIsNoCircuitsAndGoesOn) {
   EXPECT_TRUE(gone.gone());
   EXPECT_FALSE(gone.retiring());
   EXPECT_FALSE(gone.plainly_closed());
+  EXPECT_FALSE(gone.undecided().valid()) << "nothing can be seen of it";
   EXPECT_EQ(gone.record(), 0U);
   EXPECT_EQ(gone.generation(), 42U);
   EXPECT_FALSE(Control{}.gone()) << "a place that was never used";

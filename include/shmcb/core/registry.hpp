@@ -432,8 +432,8 @@ class Registry {
     return arena.units() <= units && RingWord::request(capacity).units() <= units - arena.units();
   }
 
-  /// Gets this process's place a piece of the arena, `ring`; a piece that the place has from an earlier taker stays with
-  /// it.
+  /// Gets this process's place a piece of the arena, `ring`; one that the place has from an earlier taker stays its
+  /// own.
   [[nodiscard]] Errc take_ring(std::uint32_t index, BreakerCells<Env>& cells, std::uint32_t capacity,
                                RingWord& ring) noexcept {
     auto& arena = view_->words().arena;
