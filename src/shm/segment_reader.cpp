@@ -342,9 +342,9 @@ class Decoder {
   }
 
  private:
-  /// Snapshot and counters with the tail found by the first hint of the interval that fits the copied slots. The ring was copied
-  /// from its low addresses to its high ones while others appended in the same direction, so the copy has one tail, as
-  /// a ring at rest has.
+  /// Snapshot and counters with the tail found by the first hint of the interval that fits the copied slots. The ring
+  /// was copied from its low addresses to its high ones while others appended in the same direction, so the copy has
+  /// one tail, as a ring at rest has.
   [[nodiscard]] bool count_near(Cells& cells, const core::BreakerCell<Env>& cell, std::uint64_t hint_after,
                                 core::CellState& state, Counters& counters) const noexcept {
     constexpr std::uint64_t kHints = 1024;  // arbitrary: thousands of outcomes while one ring was copied

@@ -681,7 +681,8 @@ TEST(SegmentReadingOfTheJournal, NeverGivesAnEventTheNameThatItsPlaceHadLater) {
   core::Journal<core::StdEnv> journal(made->view(), made->presence());
   for (std::uint32_t n = 0; n < kNames; ++n)
     journal.write({.breaker = 0, .incarnation = n, .number = n + 1});
-  // One life after the other, as fast as it goes; most runs have a copy made in between. An event knows the low half of its place's incarnation.
+  // One life after the other, as fast as it goes; most runs have a copy made in between.
+  // An event knows the low half of its place's incarnation.
   cells.name_bytes.store(core::kMaxNameBytes, std::memory_order_relaxed);
   for (std::size_t i = 0; i < core::kMaxNameBytes / 8; ++i) {
     std::uint64_t word = 0;
