@@ -127,7 +127,8 @@ class SHMCB_EXPORT SegmentReader {
   [[nodiscard]] Result<BreakerInfo> breaker(std::string_view name, Instant now = SystemClock{}.now()) const noexcept;
 
   /// What the journal holds, oldest first, for each breaker in the order of its events; of one breaker only, if `place`
-  /// names it. Entries that are just being written, or whose writer was killed, are not among them.
+  /// names it. Entries that are just being written, or whose writer was killed, are not among them. An event's name is
+  /// empty also where its place was given away while it was read.
   [[nodiscard]] Result<std::vector<SegmentEvent>> journal(
       std::optional<std::uint32_t> place = std::nullopt) const noexcept;
 

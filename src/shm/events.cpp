@@ -20,7 +20,8 @@ using Env = core::StdEnv;
   const auto* cells = view.breaker(place);
   if (cells == nullptr) return {};
   // relaxed: names are written before the place is published, long before an entry tells of it; the second look finds
-  // out whether the place was given away meanwhile, on machines that reorder loads with the same words' next use only
+  // out whether the place was given away meanwhile, on machines that reorder loads with the same words' next use only.
+  // (In a private copy it finds out nothing: who makes one sees to it that the name is the incarnation's.)
   const auto holds = [&] {
     return static_cast<std::uint32_t>(Env::load(cells->incarnation, Env::relaxed)) == incarnation;
   };

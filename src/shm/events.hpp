@@ -9,7 +9,8 @@
 
 namespace shmcb::shm {
 
-/// Works out names and times. The view may be a private copy of the segment.
+/// Works out names and times. The view may be a private copy of the segment, in which a
+/// place's name, where it has one, belongs to its incarnation.
 class Events {
  public:
   using View = core::SegmentView<core::StdEnv>;

@@ -138,8 +138,8 @@ struct SegmentObserver::State {
     cursor = position;
   }
 
-  /// Whether the entry at the cursor, which is not there yet, will not be waited for any longer. Positions that were out
-  /// already when the waiting began have waited as long: writers that were killed together cost one patience.
+  /// Whether the entry at the cursor, which is not there yet, will not be waited for any longer. Positions that were
+  /// out already when the waiting began have waited as long: writers that were killed together cost one patience.
   [[nodiscard]] bool given_up(core::Bits next, Instant now) {
     if (!stuck || ahead(stuck->next, cursor) <= 0) stuck = {.next = next, .until = now + options.patience};
     stuck->position = cursor;
@@ -171,8 +171,8 @@ struct SegmentObserver::State {
     }
   }
 
-  /// Whether no gap was counted for it, because it comes before the first that was delivered. (Where the observer begins
-  /// now, what comes before its first event is none of its own.)
+  /// Whether no gap was counted for it, because it comes before the first that was delivered. (Where the observer
+  /// begins now, what comes before its first event is none of its own.)
   [[nodiscard]] bool precedes_first(const Life& life, const core::JournalEntry& entry) const {
     return entry.number < life.begin && options.from == ObserverOptions::From::oldest;
   }

@@ -313,7 +313,7 @@ class Decoder {
     core::Record record;
     if (!cell.load(word, record)) return corrupt(info, "its control word or its record holds what no process writes");
     core::CellState state;
-    if (!snapshot_near(cells, cell, hint_after, state)) {
+    if (!count_near(cells, cell, hint_after, state, info.counters)) {
       info.error = {Errc::corrupt, label(info) + "its ring holds what no process writes"};
       return Decoded::ring_moved;
     }
@@ -342,15 +342,18 @@ class Decoder {
   }
 
  private:
-  /// A snapshot with the tail found by the first hint of the interval that fits the copied slots. The ring was copied
-  /// from its low addresses to its high ones while others appended in the same direction, so the copy has one tail, as
-  /// a ring at rest has.
-  [[nodiscard]] static bool snapshot_near(Cells& cells, const core::BreakerCell<Env>& cell, std::uint64_t hint_after,
-                                          core::CellState& state) noexcept {
+  /// Snapshot and counters with the tail found by the first hint of the interval that fits the copied slots. The ring
+  /// was copied from its low addresses to its high ones while others appended in the same direction, so the copy has
+  /// one tail, as a ring at rest has.
+  [[nodiscard]] bool count_near(Cells& cells, const core::BreakerCell<Env>& cell, std::uint64_t hint_after,
+                                core::CellState& state, Counters& counters) const noexcept {
     constexpr std::uint64_t kHints = 1024;  // arbitrary: thousands of outcomes while one ring was copied
     std::uint64_t hint = get(cells.hint);
     for (std::uint64_t n = 0; n < kHints; ++n) {
-      if (cell.snapshot(state, 1) == Errc::ok) return true;
+      // The counters first: they look for the tail in every state, and count no window in vain.
+      if (cell.counters(static_cast<core::Bits>(now_us_), counters, 1) == Errc::ok &&
+          cell.snapshot(state, 1) == Errc::ok)
+        return true;
       const std::uint64_t next = hint - hint % core::kHintEvery + core::kHintEvery;
       if (hint >= hint_after || next > hint_after) return false;
       hint = next;
@@ -377,7 +380,6 @@ class Decoder {
     (void)cell.peek([this] { return static_cast<core::Bits>(now_us_); }, peek);
     info.cooldown_left = Millis{peek.cooldown_left};
     fill_mode(peek.mode, record, info);
-    (void)cell.counters(static_cast<core::Bits>(now_us_), info.counters);
     const rules::Probes& probes = record.breaker.probes;
     for (std::uint32_t i = 0; i < probes.count; ++i) {
       ProbeInfo probe{.id = probes.id[i], .owner = probes.owner[i]};
@@ -589,7 +591,8 @@ class BreakersReading {
 /// up.
 class JournalReading {
  public:
-  JournalReading(int fd, const core::Geometry& geometry, Instant epoch) : image_(fd, geometry), epoch_(epoch) {}
+  JournalReading(int fd, const core::Geometry& geometry, Instant epoch)
+      : fd_(fd), image_(fd, geometry), epoch_(epoch) {}
 
   [[nodiscard]] Error all(std::optional<std::uint32_t> place, std::vector<SegmentEvent>& events) {
     if (Error error = image_.read_journal()) return error;
@@ -632,9 +635,22 @@ class JournalReading {
     std::set<std::uint32_t> places;
     for (const core::JournalEntry& entry : entries)
       places.insert(entry.breaker);
-    return read_places(image_, {places.begin(), places.end()});
+    const std::vector<std::uint32_t> each{places.begin(), places.end()};
+    if (Error error = read_places(image_, each)) return error;
+    SegmentImage after(fd_, image_.geometry());
+    if (Error error = read_places(after, each)) return error;
+    for (const std::uint32_t place : each)
+      forget_name_unless_same(*image_.view().breaker(place), *after.view().breaker(place));
+    return {};
   }
 
+  /// A place is given away by raising its incarnation, then its name is written: where the incarnation is still the
+  /// same afterwards, the name that was copied before is that one's. Else it has none, rather than the next one's.
+  static void forget_name_unless_same(Cells& cells, const Cells& after) noexcept {
+    if (get(cells.incarnation) != get(after.incarnation)) Env::store(cells.name_bytes, 0, Env::relaxed);
+  }
+
+  int fd_;
   SegmentImage image_;
   Instant epoch_;
   NoKernel kernel_;

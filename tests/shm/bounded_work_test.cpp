@@ -135,6 +135,17 @@ TEST(Place, WithALargerPieceThanIsWantedServesASmallerWindow) {
 namespace shmcb::test {
 namespace {
 
+TEST_F(BoundedWork, OfOneLookAtACopyWithABrokenRingIsLittle) {
+  open(2, 100);
+  core::StdEnv::store(made->segment().view().breaker(0)->hint, 12'345, core::StdEnv::relaxed);
+  Counters counters;
+  core::CellState state;
+  EXPECT_EQ(cell.counters(0, counters, 1), Errc::corrupt);
+  EXPECT_EQ(cell.snapshot(state, 1), Errc::corrupt);
+  EXPECT_LT(Watched::steps, 1'000U);
+  EXPECT_EQ(cell.counters(0, counters), Errc::corrupt) << "and of any number of looks ends";
+}
+
 TEST_F(BoundedWork, OnAZeroedBreakerIsLittle) {
   open(2, 10);
   auto& cells = *made->segment().view().breaker(0);

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <iterator>
@@ -26,6 +27,7 @@
 #include <gtest/gtest.h>
 
 #include "segment_file.hpp"
+#include "shmcb/core/journal.hpp"
 #include "shmcb/core/record.hpp"
 #include "shmcb/core/registry.hpp"
 #include "shmcb/shm_storage.hpp"
@@ -461,6 +463,18 @@ TEST_F(SegmentReading, ShowsACorruptBreakerAmongGoodOnes) {
   }
 }
 
+TEST_F(SegmentReading, ShowsABreakerAsCorruptWhoseOutcomesCannotBeCountedAlsoWhereItsWindowCan) {
+  Storage storage = open(config("open"));
+  record(storage, "xxx");
+  EXPECT_FALSE(show("open").error);
+  EXPECT_EQ(show("open").counters.failures, 3U);
+  set(cells(0).hint, 12'345);
+  for (const BreakerInfo& seen : {list().at("open"), show("open")}) {
+    EXPECT_EQ(seen.error.code, Errc::corrupt);
+    EXPECT_THAT(seen.error.message, HasSubstr("its ring holds what no process writes"));
+  }
+}
+
 TEST_F(SegmentReading, ShowsBreakersWithOneRingAsCorrupt) {
   const std::vector<Storage> storages{open(config("a")), open(config("b")), open(config("c"))};
   set(cells(2).ring, get(cells(0).ring));
@@ -653,6 +667,52 @@ TEST_F(SegmentReading, ShowsEachBreakerConsistentlyWhileOthersUseThem) {
     EXPECT_EQ(info->breakers, 3U);
   }
   EXPECT_GE(read, 2'000);  // of 4,000: the quiet breaker each time, and the others mostly
+}
+
+TEST(SegmentReadingOfTheJournal, NeverGivesAnEventTheNameThatItsPlaceHadLater) {
+  constexpr std::uint32_t kNames = 64;
+  constexpr std::uint64_t kNobody = kNames;
+  const TestSegment made({.breakers = 1, .ring_slots = 16, .participants = 4, .journal_entries = kNames});
+  auto& cells = *made->view().breaker(0);
+  // As long as a name can be; its end differs, which lies far behind the incarnation.
+  const auto name_of = [](std::uint64_t n) {
+    return std::string(core::kMaxNameBytes - 3, 'n') + std::to_string(100 + n);
+  };
+  core::Journal<core::StdEnv> journal(made->view(), made->presence());
+  for (std::uint32_t n = 0; n < kNames; ++n)
+    journal.write({.breaker = 0, .incarnation = n, .number = n + 1});
+  // One life after the other, as fast as it goes; most runs have a copy made in between.
+  // An event knows the low half of its place's incarnation.
+  cells.name_bytes.store(core::kMaxNameBytes, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < core::kMaxNameBytes / 8; ++i) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, name_of(0).data() + i * 8, 8);
+    cells.name[i].store(word, std::memory_order_relaxed);
+  }
+  const Child recycler = fork_child([&] {
+    for (std::uint64_t life = 1;; ++life) {
+      std::uint64_t name = 0;
+      std::memcpy(&name, name_of(life % kNames).data() + core::kMaxNameBytes - 8, 8);
+      cells.incarnation.store((2 * life) << 32U | kNobody, std::memory_order_release);
+      cells.name[core::kMaxNameBytes / 8 - 1].store(name, std::memory_order_release);
+      cells.incarnation.store((2 * life + 1) << 32U | life % kNames, std::memory_order_release);
+      for (int i = 0; i < 100; ++i)  // the reader is to meet some that stay
+        (void)cells.incarnation.load(std::memory_order_relaxed);
+    }
+  });
+  const auto reader = SegmentReader::open(made.options());
+  ASSERT_TRUE(reader);
+  int named = 0;
+  for (int round = 0; round < 10'000 || (named == 0 && round < 1'000'000); ++round) {
+    const auto events = reader->journal();
+    ASSERT_TRUE(events);
+    for (const SegmentEvent& event : *events) {
+      if (event.breaker.empty()) continue;
+      ++named;
+      ASSERT_EQ(event.breaker, name_of(event.number - 1)) << "in round " << round;
+    }
+  }
+  EXPECT_GT(named, 0);
 }
 
 }  // namespace

@@ -230,15 +230,15 @@ class BreakerCell {
     return Errc::corrupt;
   }
 
-  /// What has been counted since the breaker came into being; a mixture of moments. Only reads.
-  [[nodiscard]] Errc counters(Bits now_us, Counters& counters) const noexcept {
+  /// What has been counted since the breaker came into being; a mixture of moments. Only reads. `max_rounds` as above.
+  [[nodiscard]] Errc counters(Bits now_us, Counters& counters, std::uint32_t max_rounds = ~0U) const noexcept {
     Control word;
     Record record;
     Work work = core_.budget();
     if (!core_.look(word, record, word::end, work)) return Errc::corrupt;
     typename Ring<Env>::Tail tail;
-    while (!core_.ring().locate_tail(tail)) {
-      if (!work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
+    for (std::uint32_t round = 1; !core_.ring().locate_tail(tail); ++round) {
+      if (round >= max_rounds || !work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
     }
     const rules::Tally& tally = record.breaker.tally;
     const std::uint64_t outcomes = core_.outcomes_before(tail.position);
