@@ -93,7 +93,8 @@ class ShmStorage {
     return {.error = r.error, .transition = dress(r.transition)};
   }
 
-  [[nodiscard]] ModeResult set_mode(const ModeRequest& request) noexcept {
+  /// Out of line: seldom, and g++ 12 sees an expiry that is not there where it inlines it.
+  [[nodiscard, gnu::noinline]] ModeResult set_mode(const ModeRequest& request) noexcept {
     if (check(request)) return {.error = Errc::invalid_config};
     const std::uint64_t now = now_us();
     const rules::Tick until =

@@ -329,7 +329,9 @@ TEST_F(TheJournal, ReadsOnlyWholeEntriesWhileThreadsWriteThem) {
       const JournalRead found = journal.read(position, read);
       if (found == JournalRead::entry) {
         read.pid = 0;
-        ASSERT_EQ(read, entry_of(read.number));
+        JournalEntry expected = entry_of(read.number);
+        if (read.note == NoteText{}) expected.note = {};  // overtaken by newer texts
+        ASSERT_EQ(read, expected);
         read_whole.fetch_add(1);
       }
       if (found != JournalRead::pending || journal.next() > position + kSize || journal.next() == 3 * kEach) ++position;
