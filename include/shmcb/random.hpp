@@ -23,8 +23,8 @@ concept Random = std::copy_constructible<R> && requires(const R& random) {
 /// OOPSLA 2014). The process is mixed into every draw, so a forked child does not repeat its parent's. The default.
 struct SystemRandom {
   [[nodiscard]] std::uint32_t draw() const noexcept {
-    // Another one in each thread.
-    thread_local std::uint64_t state = std::uint64_t{reinterpret_cast<std::uintptr_t>(&state)};
+    thread_local std::uint64_t state = 0;
+    if (state == 0) state = reinterpret_cast<std::uintptr_t>(&state);  // another one in each thread
     std::uint64_t z = (state += 0x9e37'79b9'7f4a'7c15) ^ core::current_process();
     z = (z ^ (z >> 30U)) * 0xbf58'476d'1ce4'e5b9;
     z = (z ^ (z >> 27U)) * 0x94d0'49bb'1331'11eb;
