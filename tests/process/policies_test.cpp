@@ -200,7 +200,7 @@ TEST(Modes, AreObeyedByTheNextAdmitOfEveryOtherProcess) {
   }
   for (Child& child : children)
     EXPECT_EQ(child.wait(), exited(0));
-  expect_records_accounted(test.segment(), 2 * kProcesses);
+  expect_records_accounted(test.segment(), kProcesses);
 }
 
 TEST(Modes, SurviveTheProcessThatSetThemAndEveryTransition) {

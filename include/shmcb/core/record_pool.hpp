@@ -95,8 +95,12 @@ class RecordPool {
       return false;
     }
     hand_over(new_owner, mine);
-    if (Env::cas(old_owner, old.bits, presence_->own().bits, Env::acq_rel))
-      release(current.record());  // sync: record-owner
+    // sync: record-owner, both: its publisher may have handed it over only after we looked
+    const Bits ours = presence_->own().bits;
+    if (Env::cas(old_owner, old.bits, ours, Env::acq_rel) ||
+        Env::cas(old_owner, old.handed_over().bits, ours, Env::acq_rel)) {
+      release(current.record());
+    }
     return true;
   }
 
