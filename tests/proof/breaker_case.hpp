@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// One scenario about one breaker: a prepared state, what each participant does in it, an epilogue. Runs it under all or
+// many schedules and checks each history that can be told from the others.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "proof/reference.hpp"
+#include "proof/scheduler.hpp"
+#include "proof/stage.hpp"
+
+namespace shmcb::proof {
+
+struct BreakerScenario {
+  std::vector<Settings> settings{};  ///< the first is the breaker's, the others are for `replace`
+  std::vector<Op> prepare{};
+  std::vector<std::vector<Op>> participants{};
+  std::array<std::uint32_t, kMaxParticipants> deaths{};  ///< see Scheduler::Plan
+  StageOptions stage{};
+  bool tiny = false;       ///< TinyWidths
+  bool may_exhaust = false;  ///< the pool is so small that an operation may find no record
+};
+
+[[nodiscard]] inline std::string text_of(const Op& op) {
+  std::string text;
+  const std::string token = " t" + std::to_string(op.token);
+  switch (op.kind) {
+    case Op::Kind::admit: text = "admit as" + token; break;
+    case Op::Kind::record: text = std::string(to_string(op.outcome)) + " of" + token; break;
+    case Op::Kind::force: text = "force " + std::string(to_string(op.to)); break;
+    case Op::Kind::mode:
+      text = "mode " + std::string(to_string(op.mode));
+      if (op.lasts != rules::kNever) text += " for " + std::to_string(op.lasts) + " ms";
+      break;
+    case Op::Kind::replace: text = "replace settings by no. " + std::to_string(op.settings); break;
+    case Op::Kind::snapshot: text = "snapshot"; break;
+  }
+  return text + " @" + std::to_string(op.at);
+}
+
+[[nodiscard]] inline std::string text_of(const Event& event) {
+  std::string text = text_of(event.op) + " -> ";
+  const Answer& a = event.answer;
+  if (event.ended == Event::kNever) return text + "(did not end)";
+  if (a.error != Errc::ok) return text + "error " + std::string(to_string(a.error));
+  switch (event.op.kind) {
+    case Op::Kind::admit:
+      text += std::string(to_string(a.admission)) + " in " + std::string(to_string(a.state));
+      if (a.admission == Admission::rejected) text += ", retry after " + std::to_string(a.retry_after);
+      break;
+    case Op::Kind::record: text += to_string(a.status); break;
+    case Op::Kind::force:
+    case Op::Kind::replace: text += "done"; break;
+    case Op::Kind::mode: text += "was " + std::string(to_string(a.mode)); break;
+    case Op::Kind::snapshot:
+      text += std::string(to_string(a.state)) + " opened " + std::to_string(a.opened_at) + ", " +
+              std::to_string(a.successes) + " s " + std::to_string(a.failures) + " f " + std::to_string(a.rejected) + " r";
+      break;
+  }
+  if (event.transition) {
+    text += " [" + std::string(to_string(event.transition->from)) + "->" + std::string(to_string(event.transition->to)) +
+            " " + std::string(to_string(event.transition->reason)) + " @" + std::to_string(event.transition->at) + "]";
+  }
+  return text;
+}
+
+/// How much of a scenario is to be seen.
+struct Extent {
+  std::uint64_t limit = 100'000;     ///< executions of the systematic search
+  std::uint64_t random = 0;          ///< random executions instead
+  std::uint64_t seed = 1;
+  std::string schedule{};            ///< this one alone, shown step by step
+};
+
+struct CaseResult {
+  Scheduler::Totals totals{};
+  std::uint64_t histories = 0;  ///< that can be told apart, each checked
+  bool death_happened = false;
+  std::string failure{};  ///< empty: all held
+};
+
+template <class WidthsOf>
+class BreakerCase {
+ public:
+  explicit BreakerCase(const BreakerScenario& scenario) : s_(scenario), stage_(scenario.stage), start_(s_.settings) {
+    stage_.use_settings(s_.settings);
+    if (!prepare()) return;
+    for (const auto& ops : s_.participants) {
+      modes_ = modes_ || std::any_of(ops.begin(), ops.end(), [](const Op& op) {
+                 return op.kind == Op::Kind::mode || op.kind == Op::Kind::replace;
+               });
+      for (const Op& op : ops)
+        latest_ = std::max(latest_, op.at);
+    }
+    modes_ = modes_ || start_.breaker().mode != Mode::automatic || s_.settings[0].ramp_ms != 0;
+    epilogue_ = epilogue();
+    stage_.set_scene();
+  }
+
+  CaseResult run(const Extent& extent) {
+    if (!result_.failure.empty()) return result_;
+    Scheduler::Plan plan{.bodies = {}, .dies_before_write = s_.deaths};
+    for (std::size_t i = 0; i < s_.participants.size(); ++i)
+      plan.bodies.emplace_back([this, i] { body(i); });
+    const Scheduler::Hooks hooks{[this] { before(); }, [this] { return after(); }};
+    Scheduler& scheduler = stage_.scheduler();
+    scheduler.begin_plan();
+    if (!extent.schedule.empty()) {
+      result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
+      show_steps();
+    } else if (extent.random > 0) {
+      result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
+    } else {
+      result_.totals = scheduler.explore(plan, hooks, extent.limit);
+    }
+    result_.death_happened = scheduler.death_happened();
+    if (result_.totals.failed && result_.failure.empty()) fail("somebody does not get to an end");
+    return result_;
+  }
+
+ private:
+  bool prepare() {
+    if (!stage_.add("b", s_.settings[0])) {
+      result_.failure = "the breaker cannot be registered";
+      return false;
+    }
+    for (std::uint32_t other = 1; other < s_.stage.breakers; ++other)
+      (void)stage_.add("other-" + std::to_string(other), s_.settings[0]);
+    const auto cell = stage_.cell(Stage<WidthsOf>::kSetup);
+    for (const Op& op : s_.prepare) {
+      Event event{.op = op};
+      stage_.perform(cell, op, Stage<WidthsOf>::kSetup, tokens_, event);
+      std::optional<Transition> transition;
+      const Answer answer = start_.perform(op, transition);
+      latest_ = std::max(latest_, op.at);
+      if (event.answer == answer && event.transition == transition) continue;
+      event.ended = 0;
+      result_.failure = "already the preparation answers otherwise than the rules: " + text_of(event);
+      return false;
+    }
+    return true;
+  }
+
+  /// Reaches every state from wherever the breaker is, so that probes and leases show.
+  [[nodiscard]] std::vector<Op> epilogue() const {
+    std::vector<Op> ops;
+    Tick now = latest_;
+    std::uint8_t token = kTokens / 2;
+    const Settings& s = s_.settings[0];
+    const auto look = [&] { ops.push_back({.kind = Op::Kind::snapshot, .at = now}); };
+    const auto admit = [&] {
+      ops.push_back({.kind = Op::Kind::admit, .token = token, .at = now});
+      return token++;
+    };
+    const auto record = [&](std::uint8_t of, Outcome outcome) {
+      ops.push_back({.kind = Op::Kind::record, .token = of, .outcome = outcome, .at = now});
+    };
+    look();
+    // Of attempts admitted before, whatever became of their period.
+    for (std::uint8_t t = 0; t < 3; ++t) {
+      if (tokens_[t].admission != Admission::rejected) record(t, t == 1 ? Outcome::failure : Outcome::success);
+    }
+    look();
+    const auto a = admit();
+    const auto b = admit();
+    record(a, Outcome::success);
+    record(b, Outcome::failure);
+    look();
+    now += std::max(s.probe_timeout_ms, s.cooldown_ms);
+    const auto c = admit();
+    const auto d = admit();
+    record(c, Outcome::success);
+    record(d, Outcome::success);
+    look();
+    now += s.cooldown_ms;
+    const auto e = admit();
+    for (std::uint32_t i = 0; i < std::max(s.failures, 2U); ++i)
+      record(e, Outcome::failure);
+    look();
+    admit();
+    return ops;
+  }
+
+  void before() {
+    stage_.begin_execution();
+    tokens_now_ = tokens_;
+    history_.clear();
+    for (std::size_t i = 0; i < s_.participants.size(); ++i)
+      events_[i].clear();
+  }
+
+  void body(std::size_t i) {
+    const auto cell = stage_.cell(i);
+    for (const Op& op : s_.participants[i]) {
+      events_[i].push_back({.op = op, .participant = static_cast<std::uint8_t>(i)});
+      Event& event = events_[i].back();
+      event.begun = stage_.scheduler().mark(Access::invoke);
+      stage_.perform(cell, op, i, tokens_now_, event);
+      if (s_.may_exhaust && event.answer.error == Errc::records_exhausted) {
+        event.transition.reset();
+        continue;  // it may have got half-way
+      }
+      event.ended = stage_.scheduler().mark(Access::respond);
+    }
+  }
+
+  bool after() {
+    std::uint64_t key = 1469598103934665603U;
+    const auto mix = [&key](std::uint64_t number) { key = (key ^ number) * 1099511628211U ^ (key >> 29U); };
+    for (std::size_t i = 0; i < s_.participants.size(); ++i) {
+      mix(stage_.scheduler().died(i) ? 99 : 98);
+      for (const Event& event : events_[i]) {
+        history_.push_back(event);
+        mix_event(event, mix);
+      }
+    }
+    // Real time: who had ended when whom began.
+    for (const Event& a : history_) {
+      for (const Event& b : history_)
+        mix(a.ended < b.begun ? 1 : 2);
+    }
+    stage_.scheduler().hash_changes(mix);
+    if (!seen_.insert(key).second) return true;
+    ++result_.histories;
+    const auto cell = stage_.cell(Stage<WidthsOf>::kEpilogue);
+    for (const Op& op : epilogue_) {
+      Event event{.op = op, .participant = static_cast<std::uint8_t>(Stage<WidthsOf>::kEpilogue)};
+      event.begun = stage_.scheduler().mark(Access::invoke);
+      stage_.perform(cell, op, Stage<WidthsOf>::kEpilogue, tokens_now_, event);
+      event.ended = stage_.scheduler().mark(Access::respond);
+      if (s_.may_exhaust && event.answer.error == Errc::records_exhausted) event.ended = Event::kNever;
+      history_.push_back(event);
+    }
+    return check();
+  }
+
+  template <class Mix>
+  static void mix_event(const Event& event, Mix mix) {
+    const Answer& a = event.answer;
+    mix(event.ended == Event::kNever ? 7 : 8);
+    mix(static_cast<std::uint64_t>(a.error));
+    mix(static_cast<std::uint64_t>(a.admission) * 64 + static_cast<std::uint64_t>(a.state) * 16 +
+        static_cast<std::uint64_t>(a.status));
+    mix(static_cast<std::uint64_t>(a.mode));
+    mix(static_cast<std::uint64_t>(a.retry_at));
+    mix(static_cast<std::uint64_t>(a.opened_at));
+    mix(a.successes * 65536 + a.failures * 256 + a.rejected);
+    mix(event.transition ? 1 + static_cast<std::uint64_t>(event.transition->reason) : 0);
+  }
+
+  bool check() {
+    std::uint32_t dead = 0;
+    for (std::size_t i = 0; i < s_.participants.size(); ++i)
+      dead += stage_.scheduler().died(i) ? 1U : 0U;
+    if (std::string wrong = stage_.wrong_with_ring(0); !wrong.empty()) return fail(wrong);
+    if (std::string wrong = stage_.wrong_with_records(3 * dead); !wrong.empty()) return fail(wrong);
+    if (std::string wrong = stage_.wrong_with_journal(0, dead); !wrong.empty()) return fail(wrong);
+    if (history_.size() > Linearizer::kMaxEvents) return fail("a history too long to be checked");
+    if (!Linearizer(history_, modes_).explains(start_)) return fail("no order of the operations explains the answers");
+    return true;
+  }
+
+  bool fail(const std::string& what) {
+    std::string text = what + "\n  settings: " + std::to_string(s_.settings[0].failures) + " of " +
+                       std::to_string(s_.settings[0].window) + ", probe limit " +
+                       std::to_string(s_.settings[0].probe_limit) + ", success threshold " +
+                       std::to_string(s_.settings[0].success_threshold) + "\n  prepared:";
+    for (const Op& op : s_.prepare)
+      text += " " + text_of(op) + ";";
+    text += "\n  schedule: " + stage_.scheduler().schedule_text() + "\n";
+    for (const Event& event : history_) {
+      text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) + "  (" +
+              std::to_string(event.begun) + ".." + (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) +
+              ")\n";
+    }
+    result_.failure = text;
+    return false;
+  }
+
+  /// One column a participant; runs of accesses to words that nobody else touches are summed up.
+  void show_steps() {
+    constexpr std::size_t kColumn = 44;
+    std::string text;
+    std::size_t quiet = 0;
+    std::uint8_t quiet_of = 0;
+    const auto end_quiet = [&] {
+      if (quiet > 0) text += std::string(kColumn * quiet_of, ' ') + "... " + std::to_string(quiet) + " of its own\n";
+      quiet = 0;
+    };
+    for (const Step& step : stage_.scheduler().steps()) {
+      if (!stage_.scheduler().is_shared(step.what.word) && step.what.access != Access::die) {
+        if (quiet > 0 && quiet_of != step.participant) end_quiet();
+        quiet_of = step.participant;
+        ++quiet;
+        continue;
+      }
+      end_quiet();
+      text += std::string(kColumn * step.participant, ' ');
+      const auto hex = [](std::uint64_t bits) {
+        char buffer[20];
+        std::snprintf(buffer, sizeof buffer, "%llx", static_cast<unsigned long long>(bits));
+        return std::string(buffer);
+      };
+      const std::string word = stage_.name_of(step.what.word);
+      switch (step.what.access) {
+        case Access::load: text += word + " is " + hex(step.before); break;
+        case Access::store: text += word + " := " + hex(step.after); break;
+        case Access::swap:
+          text += word + " " + hex(step.what.expected) + " => " + hex(step.what.value) +
+                  (step.before == step.what.expected ? "" : " LOST, is " + hex(step.before));
+          break;
+        case Access::add: text += word + " += " + hex(step.what.value); break;
+        case Access::invoke:
+        case Access::respond: break;
+        case Access::die: text += "DIES"; break;
+      }
+      text += '\n';
+    }
+    end_quiet();
+    result_.failure += text;
+  }
+
+  BreakerScenario s_;
+  Stage<WidthsOf> stage_;
+  Reference start_;
+  std::array<Token, kTokens> tokens_{};
+  std::array<Token, kTokens> tokens_now_{};
+  std::vector<Op> epilogue_;
+  Tick latest_ = 0;
+  bool modes_ = false;
+  std::array<std::vector<Event>, kMaxParticipants> events_;
+  std::vector<Event> history_;
+  std::unordered_set<std::uint64_t> seen_;
+  CaseResult result_{};
+};
+
+}  // namespace shmcb::proof

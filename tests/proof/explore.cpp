@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// shmcb-prove-explore: runs sets of scenarios on the production source under a deterministic scheduler and checks every
+// history that can be told from the others. Exit: 0 all held, 1 something did not, 2 wrong usage.
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "proof/breaker_case.hpp"
+#include "proof/scenarios.hpp"
+
+namespace shmcb::proof {
+namespace {
+
+struct Options {
+  std::vector<std::string> sets{};
+  std::string scenario{};
+  std::string schedule{};
+  std::uint64_t limit = 100'000;
+  double fraction = 1.0;
+  std::uint64_t seed = 1;
+  std::uint64_t executions = 1'000'000;
+  bool lists = false;
+};
+
+struct SetTotals {
+  std::uint64_t scenarios = 0;
+  std::uint64_t executions = 0;
+  std::uint64_t histories = 0;
+  std::uint64_t steps = 0;
+  std::uint64_t deaths = 0;   // points at which somebody died
+  std::uint64_t cut = 0;      // scenarios that were not explored to the end
+  std::uint64_t failed = 0;
+};
+
+class Explorer {
+ public:
+  explicit Explorer(const Options& options) : options_(options) {}
+
+  void begin(const std::string& set) {
+    set_ = set;
+    totals_ = {};
+    number_ = 0;
+  }
+  [[nodiscard]] const SetTotals& totals() const { return totals_; }
+
+  /// Whether the next scenario of the set is among those to be run; they are told apart by number.
+  [[nodiscard]] bool next() {
+    ++number_;
+    if (!options_.scenario.empty()) return options_.scenario == id();
+    // A fraction that does not follow the order in which they are made.
+    const std::uint64_t mixed = (number_ + options_.seed * 7919) * 0x9e37'79b9'7f4a'7c15U;
+    return static_cast<double>(mixed >> 11U) < options_.fraction * static_cast<double>(std::uint64_t{1} << 53U);
+  }
+  [[nodiscard]] std::string id() const { return set_ + ":" + std::to_string(number_); }
+
+  /// Runs one; with `each_death` also with each participant dying before each of its writes.
+  void run(BreakerScenario scenario, bool each_death = false) {
+    ++totals_.scenarios;
+    if (!each_death) {
+      (void)run_once(scenario);
+      return;
+    }
+    for (std::size_t i = 0; i < scenario.participants.size(); ++i) {
+      for (std::uint32_t k = 1;; ++k) {
+        scenario.deaths = {};
+        scenario.deaths[i] = k;
+        if (!run_once(scenario)) break;
+        ++totals_.deaths;
+      }
+    }
+  }
+
+  void run_randomly(const BreakerScenario& scenario, std::uint64_t executions, std::uint64_t seed) {
+    ++totals_.scenarios;
+    const CaseResult r = perform(scenario, {.random = executions, .seed = seed});
+    count(r, scenario);
+  }
+
+ private:
+  /// False: the death that was planned never came.
+  bool run_once(const BreakerScenario& scenario) {
+    const CaseResult r = perform(scenario, {.limit = options_.limit, .schedule = options_.schedule});
+    count(r, scenario);
+    return r.death_happened && r.failure.empty();
+  }
+
+  static CaseResult perform(const BreakerScenario& scenario, const Extent& extent) {
+    if (scenario.tiny) return BreakerCase<TinyWidths>(scenario).run(extent);
+    return BreakerCase<core::StdWidths>(scenario).run(extent);
+  }
+
+  void count(const CaseResult& r, const BreakerScenario& scenario) {
+    totals_.executions += r.totals.executions;
+    totals_.histories += r.histories;
+    totals_.steps += r.totals.steps;
+    if (!r.totals.complete) ++totals_.cut;
+    if (!r.failure.empty()) {
+      ++totals_.failed;
+      std::string deaths;
+      for (const std::uint32_t d : scenario.deaths)
+        deaths += (deaths.empty() ? "" : ",") + std::to_string(d);
+      if (options_.schedule.empty() || !r.failure.empty()) {
+        fmt::print("FOUND in {} (deaths before writes {}): {}\n", id(), deaths, r.failure);
+        std::fflush(stdout);
+      }
+    }
+  }
+
+  const Options& options_;
+  std::string set_;
+  SetTotals totals_{};
+  std::uint64_t number_ = 0;
+};
+
+// ---- the sets
+
+constexpr std::size_t kDepth = 5;
+
+void for_each_state(const std::function<void(const std::vector<Settings>&, const SmallState&)>& f) {
+  for (const std::string_view name : kFamilies) {
+    const std::vector<Settings> settings = family(name);
+    for (const SmallState& state : small_states(settings, kDepth))
+      f(settings, state);
+  }
+}
+
+/// Every operation against every other, in every state.
+void pairs(Explorer& explorer, bool deaths, bool tiny) {
+  for_each_state([&](const std::vector<Settings>& settings, const SmallState& state) {
+    const auto& ops = state.operations;
+    for (std::size_t a = 0; a < ops.size(); ++a) {
+      for (std::size_t b = a; b < ops.size(); ++b) {
+        if (!explorer.next()) continue;
+        explorer.run({.settings = settings,
+                      .prepare = state.prepare,
+                      .participants = {with_tokens({ops[a]}, 0), with_tokens({ops[b]}, 1)},
+                      .tiny = tiny},
+                     deaths);
+      }
+    }
+  });
+}
+
+/// Each operation alone, its participant dying before each of its writes.
+void alone(Explorer& explorer) {
+  for_each_state([&](const std::vector<Settings>& settings, const SmallState& state) {
+    for (const Op& op : state.operations) {
+      if (!explorer.next()) continue;
+      explorer.run({.settings = settings, .prepare = state.prepare, .participants = {with_tokens({op}, 0)}}, true);
+    }
+  });
+}
+
+/// Three outcomes of one period at once, before every place of the ring where something is due.
+void recorders(Explorer& explorer, bool deaths) {
+  for (const std::string_view name : kFamilies) {
+    const std::vector<Settings> settings = family(name);
+    for (const std::uint32_t before : {0U, 4U, 5U, 6U, 7U, 13U, 14U, 15U}) {
+      for (std::uint32_t held = 0; held < 3; ++held) {
+        for (std::uint32_t failures = 0; failures <= 3; ++failures) {
+          if (!explorer.next()) continue;
+          std::vector<Op> prepare = moved_on_by(before);
+          prepare.push_back({.kind = Op::Kind::admit, .token = 0});
+          for (std::uint32_t i = 0; i < held; ++i) {
+            prepare.push_back({.kind = Op::Kind::record,
+                               .token = 0,
+                               .outcome = i == 0 && settings[0].failures != 1 ? Outcome::failure : Outcome::success});
+          }
+          std::vector<std::vector<Op>> participants;
+          for (std::uint32_t i = 0; i < 3; ++i) {
+            participants.push_back({{.kind = Op::Kind::record,
+                                     .token = 0,
+                                     .outcome = i < failures ? Outcome::failure : Outcome::success,
+                                     .at = i}});
+          }
+          explorer.run({.settings = settings, .prepare = prepare, .participants = participants}, deaths);
+        }
+      }
+    }
+  }
+}
+
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+  std::size_t below(std::size_t end) { return static_cast<std::size_t>(random_() % end); }
+  template <class T>
+  const T& one_of(const std::vector<T>& all) {
+    return all[below(all.size())];
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+/// States and operations drawn; each scenario explored to the end, or up to the limit.
+void drawn(Explorer& explorer, const Options& options, std::size_t participants, std::size_t operations,
+           std::uint64_t scenarios, std::uint64_t random_executions) {
+  std::vector<std::pair<std::vector<Settings>, std::vector<SmallState>>> families;
+  for (const std::string_view name : kFamilies)
+    families.emplace_back(family(name), small_states(family(name), kDepth));
+  for (std::uint64_t n = 0; n < scenarios; ++n) {
+    Dice dice(options.seed * 1'000'003 + n);
+    const auto& [settings, states] = dice.one_of(families);
+    const SmallState& state = dice.one_of(states);
+    BreakerScenario scenario{.settings = settings, .tiny = dice.below(3) == 0};
+    if (dice.below(2) == 0) {
+      scenario.prepare = moved_on_by(static_cast<std::uint32_t>(dice.below(18)));
+    }
+    scenario.prepare.insert(scenario.prepare.end(), state.prepare.begin(), state.prepare.end());
+    for (std::size_t i = 0; i < participants; ++i) {
+      std::vector<Op> ops;
+      for (std::size_t k = 0; k < operations; ++k)
+        ops.push_back(dice.one_of(state.operations));
+      // A later operation of one participant is often about what an earlier one brought.
+      ops = with_tokens(ops, i);
+      for (std::size_t k = 1; k < ops.size(); ++k) {
+        if (ops[k - 1].kind == Op::Kind::admit && dice.below(2) == 0) {
+          ops[k] = {.kind = Op::Kind::record,
+                    .token = ops[k - 1].token,
+                    .outcome = dice.below(2) == 0 ? Outcome::failure : Outcome::success,
+                    .at = ops[k - 1].at};
+        }
+      }
+      scenario.participants.push_back(ops);
+      if (dice.below(4) == 0) scenario.deaths[i] = 1 + static_cast<std::uint32_t>(dice.below(24));
+    }
+    if (dice.below(6) == 0) {
+      scenario.stage = {.breakers = 1, .records = 4, .spares = false};
+      scenario.may_exhaust = true;
+    }
+    if (!explorer.next()) continue;
+    if (random_executions > 0) {
+      explorer.run_randomly(scenario, random_executions, options.seed + n);
+    } else {
+      explorer.run(scenario);
+    }
+  }
+}
+
+/// Two breakers and two records to spare: who is in need takes back, or is told that there is none.
+void pool(Explorer& explorer, bool deaths) {
+  const std::vector<Settings> settings = family("small");
+  for (const SmallState& state : small_states(settings, 3)) {
+    const auto& ops = state.operations;
+    for (std::size_t a = 0; a < ops.size(); ++a) {
+      for (std::size_t b = a; b < ops.size(); ++b) {
+        if (!explorer.next()) continue;
+        explorer.run({.settings = settings,
+                      .prepare = state.prepare,
+                      .participants = {with_tokens({ops[a]}, 0), with_tokens({ops[b]}, 1)},
+                      .stage = {.breakers = 2, .records = 5, .spares = false},
+                      .may_exhaust = true},
+                     deaths);
+      }
+    }
+  }
+}
+
+struct Set {
+  std::string what;
+  std::function<void(Explorer&, const Options&)> run;
+};
+
+const std::map<std::string, Set>& all_sets() {
+  static const std::map<std::string, Set> sets{
+      {"alone", {"1 operation, every state, a death before every write", [](Explorer& e, const Options&) { alone(e); }}},
+      {"pairs", {"1 against 1 operation, every state", [](Explorer& e, const Options&) { pairs(e, false, false); }}},
+      {"pairs-tiny", {"the same, tags of 1 bit", [](Explorer& e, const Options&) { pairs(e, false, true); }}},
+      {"pair-deaths",
+       {"1 against 1, every state, a death before every write", [](Explorer& e, const Options&) { pairs(e, true, false); }}},
+      {"recorders", {"3 outcomes at once", [](Explorer& e, const Options&) { recorders(e, false); }}},
+      {"recorder-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { recorders(e, true); }}},
+      {"pool", {"1 against 1, 2 breakers, 2 records to spare", [](Explorer& e, const Options&) { pool(e, false); }}},
+      {"pool-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { pool(e, true); }}},
+      {"two-by-two", {"2 x 2 operations, drawn", [](Explorer& e, const Options& o) { drawn(e, o, 2, 2, 20'000, 0); }}},
+      {"three", {"3 x 1 operations, drawn", [](Explorer& e, const Options& o) { drawn(e, o, 3, 1, 20'000, 0); }}},
+      {"three-by-two", {"3 x 2 operations, drawn", [](Explorer& e, const Options& o) { drawn(e, o, 3, 2, 2'000, 0); }}},
+      {"random",
+       {"3 x 3 operations and their schedules, drawn",
+        [](Explorer& e, const Options& o) { drawn(e, o, 3, 3, o.executions / 200, 200); }}},
+  };
+  return sets;
+}
+
+int run(const Options& options) {
+  if (options.lists) {
+    for (const auto& [name, set] : all_sets())
+      fmt::print("{:16} {}\n", name, set.what);
+    return 0;
+  }
+  fmt::print("{:16} {:>9} {:>12} {:>11} {:>8} {:>6} {:>7}  {}\n", "set", "scenarios", "executions", "histories", "deaths", "cut",
+             "seconds", "verdict");
+  std::uint64_t passed = 0;
+  std::uint64_t failed = 0;
+  Explorer explorer(options);
+  for (const std::string& name : options.sets) {
+    const auto begun = std::chrono::steady_clock::now();
+    explorer.begin(name);
+    all_sets().at(name).run(explorer, options);
+    const SetTotals& t = explorer.totals();
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
+    const bool held = t.failed == 0 && t.scenarios > 0;
+    fmt::print("{:16} {:>9} {:>12} {:>11} {:>8} {:>6} {:>7.1f}  {}\n", name, t.scenarios, t.executions, t.histories, t.deaths,
+               t.cut, seconds, held ? "holds" : t.scenarios == 0 ? "NOTHING RUN" : "FAILS");
+    std::fflush(stdout);
+    ++(held ? passed : failed);
+  }
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  return failed == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace shmcb::proof
+
+int main(int argc, char** argv) {
+  shmcb::proof::Options options;
+  CLI::App app{"Explores interleavings of the shared-memory breaker's own source.", "shmcb-prove-explore"};
+  app.add_flag("--list", options.lists, "list the sets of scenarios");
+  app.add_option("--set", options.sets, "sets to run; default: all")->check([](const std::string& name) {
+    return shmcb::proof::all_sets().count(name) != 0 ? std::string() : "no set is called '" + name + "'";
+  });
+  app.add_option("--scenario", options.scenario, "only this one, e.g. pairs:17");
+  app.add_option("--schedule", options.schedule, "of that scenario only this schedule, shown step by step");
+  app.add_option("--limit", options.limit, "executions of one scenario, then it is cut")->capture_default_str();
+  app.add_option("--fraction", options.fraction, "of each set's scenarios")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  app.add_option("--seed", options.seed, "of what is drawn, and of the fraction")->capture_default_str();
+  app.add_option("--executions", options.executions, "of the set 'random'")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  if (!options.scenario.empty()) options.sets = {options.scenario.substr(0, options.scenario.find(':'))};
+  if (options.sets.empty()) {
+    for (const auto& [name, set] : shmcb::proof::all_sets())
+      options.sets.push_back(name);
+  }
+  for (const std::string& name : options.sets) {
+    if (shmcb::proof::all_sets().count(name) == 0) {
+      fmt::print(stderr, "shmcb-prove-explore: no set is called '{}'\n", name);
+      return 2;
+    }
+  }
+  return shmcb::proof::run(options);
+}

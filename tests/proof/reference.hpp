@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// The contract as a small value that can be copied: the pure rules over a list of outcomes, one operation after the
+// other. And the check: is there an order of a history's operations, consistent with real time, in which it gives the same
+// answers and the same transitions?
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shmcb/core/rules.hpp"
+
+namespace shmcb::proof {
+
+using rules::Tick;
+
+struct Op {
+  enum class Kind : std::uint8_t { admit, record, force, mode, replace, snapshot };
+  Kind kind = Kind::snapshot;
+  std::uint8_t token = 0;  ///< where an admit leaves its token, or whose outcome is recorded
+  Outcome outcome = Outcome::success;
+  CircuitState to = CircuitState::closed;
+  Mode mode = Mode::automatic;
+  Tick lasts = rules::kNever;   ///< of a mode
+  std::uint8_t settings = 0;    ///< which of the scenario's
+  Tick at = 0;
+};
+
+inline constexpr std::size_t kTokens = 48;
+
+/// All that an operation answers but its transition. What does not apply stays as it is here.
+struct Answer {
+  Errc error = Errc::ok;
+  Admission admission = Admission::rejected;
+  CircuitState state = CircuitState::closed;
+  RecordStatus status = RecordStatus::stale;
+  Mode mode = Mode::automatic;
+  bool ramping = false;
+  Tick retry_at = 0;
+  Tick retry_after = 0;
+  Tick opened_at = 0;
+  std::uint64_t successes = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t slow = 0;
+  std::uint64_t rejected = 0;
+
+  friend bool operator==(const Answer&, const Answer&) = default;
+};
+
+struct Transition {
+  TransitionReason reason = TransitionReason::none;
+  CircuitState from = CircuitState::closed;
+  CircuitState to = CircuitState::closed;
+  Tick at = 0;
+
+  friend auto operator<=>(const Transition&, const Transition&) = default;
+};
+
+/// One operation of a history. `begun` and `ended` are positions in real time.
+struct Event {
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+  Op op{};
+  std::uint8_t participant = 0;
+  std::uint64_t begun = 0;
+  std::uint64_t ended = kNever;  ///< never: its participant died in it, or it could not be carried through
+  Answer answer{};
+  std::optional<Transition> transition{};
+};
+
+class Reference {
+ public:
+  explicit Reference(const std::vector<Settings>& settings) : all_settings_(&settings), settings_(settings[0]) {
+    breaker_.since = 0;
+  }
+
+  /// Performs an operation. `transition`: what it changed.
+  Answer perform(const Op& op, std::optional<Transition>& transition) {
+    Answer answer;
+    switch (op.kind) {
+      case Op::Kind::admit: admit(op, answer, transition); break;
+      case Op::Kind::record: answer.status = record(op, transition); break;
+      case Op::Kind::force:
+        carry_out(rules::force(breaker_, settings_, op.at, op.to, 0), transition);
+        break;
+      case Op::Kind::mode:
+        answer.mode = rules::mode_at(breaker_, op.at);
+        carry_out(rules::set_mode(breaker_, op.at, op.mode, op.lasts == rules::kNever ? op.lasts : op.at + op.lasts),
+                  transition);
+        break;
+      case Op::Kind::replace: replace((*all_settings_)[op.settings], op.at); break;
+      case Op::Kind::snapshot: answer = look(); break;
+    }
+    return answer;
+  }
+
+  /// Ends a mode or a ramp that is over, as an admit does before it decides. False: nothing is due.
+  bool settle(Tick now) {
+    if (rules::stands_aside(breaker_)) return false;
+    return rules::settle(breaker_, settings_, now).change != rules::Change::nothing;
+  }
+
+  // An outcome has two points where modes or settings change between them (docs/design.md, "A mode and a trip"): it is
+  // judged, then it enters the window and has its effect.
+
+  /// Judges an outcome that would be counted. From now on no other one of the period is counted before it has entered.
+  [[nodiscard]] bool judge(const Op& op) {
+    if (op.kind != Op::Kind::record || judged_) return false;
+    const Token& token = tokens_[op.token];
+    if (token.admission != Admission::allowed || op.outcome == Outcome::ignored) return false;
+    if (breaker_.state != CircuitState::closed || token.period != generation_) return false;
+    const Mode mode = rules::mode_at(breaker_, op.at);
+    if (mode == Mode::disabled) return false;
+    Reference after = *this;
+    const TransitionReason reason = after.count(op, token);
+    judged_ = mode == Mode::forced_closed ? TransitionReason::none : reason;
+    return true;
+  }
+  [[nodiscard]] bool awaits_effect() const { return judged_.has_value(); }
+  /// Enters, and opens if that was the judgement, in whatever mode; stale where something else ended the period.
+  RecordStatus take_effect(const Op& op, std::optional<Transition>& transition) {
+    const TransitionReason reason = judged_.value();
+    judged_.reset();
+    const Token& token = tokens_[op.token];
+    if (breaker_.state != CircuitState::closed || token.period != generation_) return RecordStatus::stale;
+    const Tick at = push(op, token);
+    if (reason != TransitionReason::none) carry_out(rules::trip(breaker_, settings_, at, reason, 0), transition);
+    return RecordStatus::counted;
+  }
+  /// Whether an operation has to wait for somebody's entry: nothing of the period is counted before it.
+  [[nodiscard]] bool waits(const Op& op) const {
+    if (!judged_ || op.kind != Op::Kind::record || op.outcome == Outcome::ignored) return false;
+    const Token& token = tokens_[op.token];
+    return token.admission == Admission::allowed && token.period == generation_ &&
+           breaker_.state == CircuitState::closed && rules::mode_at(breaker_, op.at) != Mode::disabled;
+  }
+
+  /// A snapshot at rest.
+  [[nodiscard]] Answer look() const {
+    Answer answer{.state = breaker_.state,
+                  .mode = breaker_.mode,
+                  .ramping = breaker_.ramping,
+                  .opened_at = breaker_.opened_at,
+                  .rejected = rejected_};
+    if (breaker_.state == CircuitState::half_open) {
+      answer.successes = breaker_.probe_successes;
+      return answer;
+    }
+    const rules::WindowCounts counts = counted();
+    answer.failures = counts.failures;
+    answer.successes = counts.entries - counts.failures;
+    answer.slow = counts.slow;
+    return answer;
+  }
+  [[nodiscard]] std::uint64_t generation() const { return generation_; }
+  [[nodiscard]] const rules::Breaker& breaker() const { return breaker_; }
+  [[nodiscard]] const Token& token(std::size_t index) const { return tokens_[index]; }
+  [[nodiscard]] std::uint64_t outcomes() const { return outcomes_; }
+
+  /// What tells one state from another for whoever looks for all of them, as text.
+  [[nodiscard]] std::string key(Tick now) const {
+    std::string key;
+    const auto add = [&key](std::int64_t number) { key += std::to_string(number) + ","; };
+    add(static_cast<std::int64_t>(breaker_.state));
+    add(static_cast<std::int64_t>(breaker_.mode));
+    add(breaker_.ramping ? 1 : 0);
+    add(breaker_.probes.count);
+    add(breaker_.probe_successes);
+    add(breaker_.state == CircuitState::open ? std::max<Tick>(0, breaker_.open_until - now) : 0);
+    add(breaker_.probes.count == 0 ? 0 : std::max<Tick>(0, breaker_.lease_at + settings_.probe_timeout_ms - now));
+    if (breaker_.state != CircuitState::half_open) {
+      for (std::size_t i = 0; i < count_; ++i)
+        add((window_[i].failure ? 1 : 0) + (window_[i].at < now - settings_.within_ms ? 2 : 0));
+    }
+    add(-1);
+    for (const Token& token : tokens_) {
+      if (token.admission == Admission::rejected) continue;
+      if (token.admission == Admission::probe) {
+        add(breaker_.probes.contains(token.period) ? 1 : 2);
+      } else {
+        add(token.period == generation_ ? 3 : 4);
+      }
+    }
+    return key;
+  }
+
+ private:
+  struct Entry {
+    Tick at = 0;
+    bool failure = false;
+    bool slow = false;
+  };
+  static constexpr std::size_t kMostEntries = 12;
+
+  void admit(const Op& op, Answer& answer, std::optional<Transition>& transition) {
+    tokens_[op.token] = {.period = kVoidPeriod, .admission = Admission::rejected};
+    answer.admission = Admission::allowed;
+    answer.state = breaker_.state;
+    if (rules::stands_aside(breaker_)) return;
+    while (settle(op.at)) {
+    }
+    const rules::AdmitDecision decision = rules::admit(
+        breaker_, settings_, op.at, {.ids = {.on_transition = next_probe_, .within_generation = next_probe_}});
+    if (decision.turned == rules::Turned::by_outage) ++rejected_;
+    carry_out(decision.effects, transition);
+    answer.admission = decision.admission;
+    answer.state = breaker_.state;
+    if (decision.admission == Admission::rejected) {
+      answer.retry_at = decision.retry_at;
+      answer.retry_after = decision.retry_after;
+    }
+    if (!decision.counts) return;
+    tokens_[op.token] = {
+        .period = generation_, .started = rules::started_at(op.at), .admission = decision.admission};
+    if (decision.admission == Admission::probe) tokens_[op.token].period = next_probe_++;
+  }
+
+  RecordStatus record(const Op& op, std::optional<Transition>& transition) {
+    const Token& token = tokens_[op.token];
+    switch (token.admission) {
+      case Admission::rejected: break;
+      case Admission::allowed: return record_allowed(op, token, transition);
+      case Admission::probe: {
+        const rules::RecordDecision decision = rules::record_probe(
+            breaker_, settings_, op.at, {.probe = token.period, .outcome = op.outcome, .started = token.started});
+        carry_out(decision.effects, transition);
+        return decision.status;
+      }
+    }
+    return token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected;
+  }
+
+  RecordStatus record_allowed(const Op& op, const Token& token, std::optional<Transition>& transition) {
+    if (op.outcome == Outcome::ignored) return RecordStatus::ignored;
+    if (breaker_.state != CircuitState::closed || token.period != generation_) return RecordStatus::stale;
+    const Mode mode = rules::mode_at(breaker_, op.at);
+    if (mode == Mode::disabled) return RecordStatus::ignored;
+    const TransitionReason reason = count(op, token);
+    if (mode == Mode::forced_closed || reason == TransitionReason::none) return RecordStatus::counted;
+    carry_out(rules::trip(breaker_, settings_, window_[count_ - 1].at, reason, 0), transition);
+    return RecordStatus::counted;
+  }
+
+  TransitionReason count(const Op& op, const Token& token) {
+    push(op, token);
+    return rules::opens(settings_, counted(), op.outcome == Outcome::failure);
+  }
+
+  Tick push(const Op& op, const Token& token) {
+    Tick at = rules::not_before(breaker_, op.at);
+    if (count_ > 0) at = std::max(at, window_[count_ - 1].at);
+    if (count_ == kMostEntries) {
+      std::move(window_.begin() + 1, window_.end(), window_.begin());
+      --count_;
+    }
+    window_[count_++] = {at, op.outcome == Outcome::failure,
+                         rules::is_slow(settings_, token.started, op.at)};
+    ++outcomes_;
+    return at;
+  }
+
+  /// The entries of the window as of the newest.
+  [[nodiscard]] rules::WindowCounts counted() const {
+    rules::WindowCounts counts;
+    for (std::size_t i = first_counted(); i < count_; ++i)
+      counts.add_newest(window_[i].failure, window_[i].slow);
+    return counts;
+  }
+  [[nodiscard]] std::size_t first_counted() const {
+    std::size_t first = count_;
+    while (first > 0 && count_ - first < settings_.window &&
+           window_[first - 1].at >= window_[count_ - 1].at - settings_.within_ms)
+      --first;
+    return first;
+  }
+
+  void replace(const Settings& settings, Tick now) {
+    if (settings_.revision > settings.revision) return;
+    if (settings_.window < settings.window || settings_.within_ms < settings.within_ms) {
+      const std::size_t first = first_counted();  // what has left it does not come back
+      std::move(window_.begin() + static_cast<std::ptrdiff_t>(first), window_.begin() + static_cast<std::ptrdiff_t>(count_),
+                window_.begin());
+      count_ -= first;
+    }
+    std::optional<Transition> none;
+    carry_out(rules::replace_settings(breaker_, settings_, settings, now, 0), none);
+    settings_ = settings;
+  }
+
+  void carry_out(const rules::Effects& effects, std::optional<Transition>& transition) {
+    if (effects.change == rules::Change::transition) ++generation_;
+    if (effects.empties_window) count_ = 0;
+    if (effects.resets_rejected) rejected_ = 0;
+    if (effects.reason == TransitionReason::none) return;
+    transition = Transition{effects.reason, effects.from, breaker_.state, effects.at};
+  }
+
+  const std::vector<Settings>* all_settings_;
+  Settings settings_;
+  rules::Breaker breaker_{};
+  std::array<Entry, kMostEntries> window_{};
+  std::size_t count_ = 0;
+  std::uint64_t rejected_ = 0;
+  std::uint64_t generation_ = 1;
+  std::uint64_t next_probe_ = 1;
+  std::uint64_t outcomes_ = 0;
+  std::optional<TransitionReason> judged_{};
+  std::array<Token, kTokens> tokens_{};
+};
+
+/// Looks for an order of a history's operations that explains it.
+class Linearizer {
+ public:
+  /// What is claimed:
+  /// - each operation that ended has its answer, at one point between its begin and its end;
+  /// - one that did not end happened at one point after its begin, or not at all;
+  /// - the reported transitions are those of that order, as a multiset; of those that did not end one each may be
+  ///   missing;
+  /// - beside other operations a snapshot has two points: one for the record, and, not before it, one for the counts of
+  ///   that period's window; rejections may lag;
+  /// - with `modes` (or other settings) among the operations: an outcome has two points, its judgement and its entry,
+  ///   between which no other one is counted; and an admit that finds something over by time writes that down at a
+  ///   point of its own.
+  Linearizer(const std::vector<Event>& history, bool modes) : history_(history), modes_(modes) {
+    for (const Event& event : history_) {
+      if (event.transition) reported_.push_back(*event.transition);
+      if (event.ended == Event::kNever) ++unended_;
+    }
+    std::sort(reported_.begin(), reported_.end());
+  }
+
+  [[nodiscard]] bool explains(const Reference& start) {
+    std::vector<Transition> made;
+    return search(start, (std::uint64_t{1} << history_.size()) - 1, made);
+  }
+
+  static constexpr std::size_t kMaxEvents = 60;
+
+ private:
+  static constexpr std::size_t kNobody = kMaxEvents;
+
+  bool search(const Reference& now, std::uint64_t left, std::vector<Transition>& made) {
+    bool all_may_be_left_out = true;
+    // The earliest end of those that are left: nothing that began after it can come before it.
+    std::uint64_t earliest_end = Event::kNever;
+    for (std::uint64_t rest = left; rest != 0; rest &= rest - 1) {
+      const Event& event = history_[static_cast<std::size_t>(std::countr_zero(rest))];
+      earliest_end = std::min(earliest_end, event.ended);
+      if (event.ended != Event::kNever) all_may_be_left_out = false;
+    }
+    if (all_may_be_left_out && !now.awaits_effect() && same_transitions(made)) return true;
+    for (std::uint64_t rest = left; rest != 0; rest &= rest - 1) {
+      const auto i = static_cast<std::size_t>(std::countr_zero(rest));
+      if (history_[i].begun > earliest_end) continue;
+      if (take(now, left, i, made)) return true;
+    }
+    return false;
+  }
+
+  /// The operation `i` comes next, or a part of it.
+  bool take(const Reference& now, std::uint64_t left, std::size_t i, std::vector<Transition>& made) {
+    const Event& event = history_[i];
+    const std::uint64_t without = left & ~(std::uint64_t{1} << i);
+    if (pending_ == i) {
+      Reference next = now;
+      std::optional<Transition> transition;
+      const RecordStatus status = next.take_effect(event.op, transition);
+      if (event.ended != Event::kNever && event.answer.status != status) return false;
+      pending_ = kNobody;
+      const bool found = go_on(next, without, transition, made);
+      pending_ = i;
+      return found;
+    }
+    if (pending_ != kNobody && now.waits(event.op)) return false;
+    if (event.op.kind == Op::Kind::snapshot && overlaps(i)) return take_look(now, left, i, made);
+    Reference next = now;
+    std::optional<Transition> transition;
+    const Answer answer = next.perform(event.op, transition);
+    if ((event.ended == Event::kNever || answer == event.answer) && go_on(next, without, transition, made)) return true;
+    if (!modes_) return false;
+    if (event.op.kind == Op::Kind::admit) {
+      next = now;
+      if (next.settle(event.op.at) && search(next, left, made)) return true;
+    }
+    if (pending_ == kNobody) {
+      next = now;
+      if (next.judge(event.op)) {
+        pending_ = i;
+        const bool found = search(next, left, made);
+        pending_ = kNobody;
+        return found;
+      }
+    }
+    return false;
+  }
+
+  /// A snapshot beside other operations: first the record, then the window of that period.
+  bool take_look(const Reference& now, std::uint64_t left, std::size_t i, std::vector<Transition>& made) {
+    const Event& event = history_[i];
+    const Answer& seen = event.answer;
+    const std::uint64_t without = left & ~(std::uint64_t{1} << i);
+    if (event.ended == Event::kNever) return search(now, without, made);
+    auto& period = looked_at_[i];
+    const Answer shown = now.look();
+    if (period == 0) {
+      if (seen.error != Errc::ok || seen.state != shown.state || seen.mode != shown.mode ||
+          seen.ramping != shown.ramping || seen.opened_at != shown.opened_at) {
+        return false;
+      }
+      const bool by_record = seen.state == CircuitState::half_open;
+      if (by_record && seen.successes != shown.successes) return false;
+      period = now.generation();
+      const bool found = search(now, by_record ? without : left, made);
+      period = 0;
+      return found;
+    }
+    const bool same = period == now.generation();
+    if (same && (seen.failures != shown.failures || seen.successes != shown.successes || seen.slow != shown.slow ||
+                 seen.rejected > shown.rejected)) {
+      return false;
+    }
+    const std::uint64_t keeps = std::exchange(period, 0);
+    const bool found = search(now, without, made);
+    period = keeps;
+    return found;
+  }
+
+  bool go_on(const Reference& next, std::uint64_t left, const std::optional<Transition>& transition,
+             std::vector<Transition>& made) {
+    if (transition) made.push_back(*transition);
+    const bool found = search(next, left, made);
+    if (transition) made.pop_back();
+    return found;
+  }
+
+  [[nodiscard]] bool overlaps(std::size_t i) const {
+    for (std::size_t k = 0; k < history_.size(); ++k) {
+      if (k != i && history_[k].begun < history_[i].ended && history_[i].begun < history_[k].ended) return true;
+    }
+    return false;
+  }
+
+  /// Each reported one was made, and of those made at most as many are missing as operations did not end.
+  [[nodiscard]] bool same_transitions(const std::vector<Transition>& made) const {
+    if (made.size() < reported_.size() || made.size() > reported_.size() + unended_) return false;
+    std::vector<Transition> sorted = made;
+    std::sort(sorted.begin(), sorted.end());
+    return std::includes(sorted.begin(), sorted.end(), reported_.begin(), reported_.end());
+  }
+
+  const std::vector<Event>& history_;
+  bool modes_;
+  std::vector<Transition> reported_;
+  std::size_t unended_ = 0;
+  std::size_t pending_ = kNobody;  // whose outcome is judged and has not taken effect
+  std::array<std::uint64_t, kMaxEvents> looked_at_{};
+};
+
+}  // namespace shmcb::proof

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// A segment in plain memory whose every access is scheduled: the production registry, breaker, pool and journal over it,
+// participants that act on it, and what must hold of it when all is over.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proof/reference.hpp"
+#include "proof/scheduler.hpp"
+#include "shmcb/core/registry.hpp"
+
+namespace shmcb::proof {
+
+/// Shrunk, so that they come round within a scenario.
+struct TinyWidths {
+  static constexpr unsigned lap = 1;
+  static constexpr unsigned slot_generation = 1;
+  static constexpr unsigned generation = 24;
+  static constexpr unsigned version = 6;  // a version short of 32 more is what a Closed period needs
+};
+
+struct StageOptions {
+  std::uint32_t breakers = 2;
+  std::uint32_t participants = 8;
+  std::uint32_t records = 0;  ///< 0: as many as production has
+  std::uint32_t rings = 0;    ///< slots for all; 0: enough for each breaker
+  bool spares = true;         ///< each participant has a record in hand, as one has that has published before
+};
+
+template <class WidthsOf>
+class Stage {
+ public:
+  using Env = ScheduledEnv<WidthsOf>;
+  using Cell = core::BreakerCell<Env>;
+  using View = core::SegmentView<Env>;
+
+  static constexpr std::size_t kEpilogue = kMaxParticipants;
+  static constexpr std::size_t kSetup = kMaxParticipants + 1;
+
+  explicit Stage(const StageOptions& options)
+      : options_(options), geometry_(geometry(options)), scheduler_(geometry_.total_bytes / 8) {
+    Scheduler::current() = &scheduler_;
+    view_ = View(scheduler_.base(), geometry_);
+    for (std::size_t i = 0; i < kPresences; ++i)
+      revive(i);
+  }
+  Stage(const Stage&) = delete;
+  Stage& operator=(const Stage&) = delete;
+  ~Stage() { Scheduler::current() = nullptr; }
+
+  [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
+  [[nodiscard]] const View& view() const { return view_; }
+  [[nodiscard]] core::Presence& presence(std::size_t i) { return *presences_[i]; }
+
+  /// Registers a breaker, as the setup.
+  [[nodiscard]] bool add(const std::string& name, const Settings& settings) {
+    Cell cell;
+    bool created = false;
+    return core::Registry<Env>(view_, presence(kSetup)).find_or_add(name, settings, 0, cell, created) == Errc::ok;
+  }
+  [[nodiscard]] Cell cell(std::size_t participant, std::uint32_t place = 0) {
+    Cell cell;
+    (void)core::Registry<Env>(view_, presence(participant)).handle(place, cell);
+    return cell;
+  }
+
+  /// From now on all executions begin with the segment as it is.
+  void set_scene() {
+    for (std::size_t i = 0; i < kMaxParticipants; ++i) {
+      spare_[i] = 0;
+      revive(i);
+      if (!options_.spares) continue;
+      Errc error = Errc::ok;
+      spare_[i] = core::RecordPool<Env>(view_, presence(i)).claim(error);
+    }
+    scheduler_.begin_scenario();
+  }
+  /// What belongs to the processes, as at the beginning of an execution.
+  void begin_execution() {
+    for (std::size_t i = 0; i < kEpilogue + 1; ++i) {
+      revive(i);
+      starts_[i] = core::SearchStart{};
+    }
+  }
+
+  /// Performs an operation on the breaker of `cell`, as the storage does.
+  void perform(const Cell& cell, const Op& op, std::size_t participant, std::array<Token, kTokens>& tokens,
+               Event& event) {
+    const auto now_us = static_cast<core::Bits>(op.at) * 1'000;
+    Answer& answer = event.answer;
+    const auto keep = [&event](Errc error, const std::optional<core::CellTransition>& transition) {
+      event.answer.error = error;
+      if (transition) event.transition = {transition->reason, transition->from, transition->after.state, transition->at};
+    };
+    switch (op.kind) {
+      case Op::Kind::admit: admit(cell, op, answer, tokens[op.token], keep); break;
+      case Op::Kind::record: {
+        const Token& token = tokens[op.token];
+        if (token.admission == Admission::rejected) {
+          answer.status = token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected;
+          break;
+        }
+        if (token.admission == Admission::allowed && op.outcome == Outcome::ignored) {
+          cell.count_ignored();
+          answer.status = RecordStatus::ignored;
+          break;
+        }
+        const core::CellRecord r =
+            token.admission == Admission::probe
+                ? cell.record_probe({.probe = token.period, .outcome = op.outcome, .started = token.started}, now_us)
+                : cell.record_allowed({.period = token.period,
+                                       .started = token.started,
+                                       .failure = op.outcome == Outcome::failure,
+                                       .now_us = now_us},
+                                      starts_[participant], kNoChance);
+        answer.status = r.status;
+        keep(r.error, r.transition);
+        if (r.error == Errc::ok && !r.in_ring && r.status == RecordStatus::stale) cell.count_stale();
+        if (r.error == Errc::ok && !r.in_ring && r.status == RecordStatus::ignored) cell.count_ignored();
+        break;
+      }
+      case Op::Kind::force: {
+        const core::CellRecord r = cell.force(op.to, now_us, kNoChance);
+        keep(r.error, r.transition);
+        break;
+      }
+      case Op::Kind::mode: {
+        const core::CellMode m =
+            cell.set_mode(op.mode, op.lasts == rules::kNever ? op.lasts : op.at + op.lasts, {}, now_us);
+        answer.error = m.error;
+        answer.mode = m.previous;
+        break;
+      }
+      case Op::Kind::replace:
+        answer.error = cell.replace_settings((*settings_)[op.settings], now_us, kNoChance);
+        break;
+      case Op::Kind::snapshot: {
+        core::CellState state;
+        answer.error = cell.snapshot(state);
+        answer.state = state.state;
+        answer.mode = state.mode;
+        answer.ramping = state.ramping;
+        answer.opened_at = state.opened_at;
+        answer.successes = state.successes;
+        answer.failures = state.failures;
+        answer.slow = state.slow;
+        answer.rejected = state.rejected;
+        break;
+      }
+    }
+  }
+  void use_settings(const std::vector<Settings>& settings) { settings_ = &settings; }
+
+  /// What is wrong with the records at the end; `may_leave`: how many the dead may have left behind.
+  [[nodiscard]] std::string wrong_with_records(std::uint32_t may_leave) {
+    std::vector<bool> named(geometry_.records, false);
+    for (std::uint32_t i = 0; i < geometry_.breakers; ++i) {
+      const core::ControlWord<WidthsOf> word{Env::load(view_.breaker(i)->control, Env::acquire)};
+      if (word.record() == 0) continue;
+      if (word.record() >= geometry_.records) return "a breaker names a record that does not exist";
+      if (named[word.record()]) return "two breakers name record " + std::to_string(word.record());
+      named[word.record()] = true;
+    }
+    std::uint32_t left = 0;
+    for (std::uint32_t i = 1; i < geometry_.records; ++i) {
+      const core::OwnerWord owner{Env::load(view_.record(i)->owner, Env::acquire)};
+      if (named[i]) {
+        if (owner.free()) return "record " + std::to_string(i) + " is in use and free";
+        continue;
+      }
+      if (owner.free()) continue;
+      const bool of_dead = owner.participant() < kMaxParticipants && scheduler_.died(owner.participant());
+      if (owner.published() || of_dead) {
+        ++left;
+      } else if (!is_spare(i, owner.participant())) {
+        return "record " + std::to_string(i) + " belongs to the living participant " +
+               std::to_string(owner.participant()) + " that does not know of it";
+      }
+    }
+    if (left > may_leave) {
+      return std::to_string(left) + " records are left behind, where " + std::to_string(may_leave) + " may be";
+    }
+    return {};
+  }
+
+  /// What is wrong with the ring of a breaker at the end.
+  [[nodiscard]] std::string wrong_with_ring(std::uint32_t place) {
+    auto& cells = *view_.breaker(place);
+    const core::RingWord word{Env::load(cells.ring, Env::acquire)};
+    auto* slots = view_.ring(word);
+    if (slots == nullptr) return "no ring";
+    const core::Ring<Env> ring(slots, word.capacity(), &cells.hint);
+    typename core::Ring<Env>::Tail tail;
+    if (!ring.locate_tail(tail)) return "no tail within reach of the hint";
+    core::Record record;
+    typename Cell::Control control;
+    if (!cell(kEpilogue, place).load(control, record)) return "a record that does not decode";
+    if (record.window_begin > tail.position || record.window_end >= tail.position) return "a window beyond the tail";
+    if (record.breaker.probes.count > record.settings.probe_limit) return "more probes than the limit";
+    for (std::uint64_t p = tail.position - ring.capacity(); p < tail.position; ++p) {
+      if (!ring.holds(p, ring.at(p))) return "a gap at position " + std::to_string(p);
+      if (p == tail.position - ring.capacity() || p - 1 < record.window_begin) continue;
+      // A straggler of the period before may have got in at the begin of this one: it does not count.
+      if (ring.at(p - 1).generation() != ring.at(p).generation()) continue;
+      if (ring.at(p - 1).time_us() > ring.at(p).time_us()) return "times decrease at " + std::to_string(p);
+      if (ring.at(p - 1).trip()) return "an outcome behind a flagged one at " + std::to_string(p);
+    }
+    return {};
+  }
+
+  /// What is wrong with the journal at the end: every committed change is told of once and in order, but for one of each
+  /// of the dead.
+  [[nodiscard]] std::string wrong_with_journal(std::uint32_t place, std::uint32_t may_miss) {
+    core::Record record;
+    typename Cell::Control control;
+    if (!cell(kEpilogue, place).load(control, record)) return "a record that does not decode";
+    const core::Journal<Env> journal(view_, presence(kEpilogue));
+    const std::uint64_t next = journal.next();
+    const std::uint64_t first = next > journal.size() ? next - journal.size() : 0;
+    std::uint64_t pending = 0;
+    std::vector<bool> told(record.journaled + 1, false);
+    std::uint64_t count = 0;
+    for (std::uint64_t p = first; p < next; ++p) {
+      core::JournalEntry entry;
+      switch (journal.read(p, entry)) {
+        case core::JournalRead::entry: break;
+        case core::JournalRead::pending: ++pending; continue;
+        case core::JournalRead::overwritten: return "an entry of a later lap at " + std::to_string(p);
+        case core::JournalRead::damaged: return "a damaged entry at " + std::to_string(p);
+      }
+      if (entry.breaker != place) continue;
+      if (entry.number == 0 || entry.number > record.journaled) return "an entry that nothing was committed for";
+      if (told[entry.number]) return "entry " + std::to_string(entry.number) + " is told twice";
+      told[entry.number] = true;
+      ++count;
+    }
+    if (pending > may_miss) return std::to_string(pending) + " entries of the journal stay empty";
+    const std::uint64_t missing = record.journaled - count;
+    if (first == 0 && missing > may_miss) return std::to_string(missing) + " changes are missing in the journal";
+    return {};
+  }
+
+  /// What a word of the segment is, for display.
+  [[nodiscard]] std::string name_of(const Word* word) const {
+    const auto offset = static_cast<std::uint64_t>(word - scheduler_.arena().data()) * 8;
+    const auto in = [offset](std::uint64_t begin, std::uint64_t bytes) {
+      return offset >= begin && offset < begin + bytes;
+    };
+    const auto text = [](const char* what, std::uint64_t index, std::uint64_t part) {
+      return std::string(what) + std::to_string(index) + "." + std::to_string(part);
+    };
+    const core::Geometry& g = geometry_;
+    if (in(core::kSegmentWordsOffset, sizeof(core::SegmentWords<Env>))) {
+      static constexpr const char* kNames[] = {"breaker-cursor", "arena",        "retired",
+                                               "journal-next",   "journal-wake", "note-next"};
+      return kNames[std::min<std::uint64_t>(5, (offset - core::kSegmentWordsOffset) / 8)];
+    }
+    if (in(core::kGroupsOffset, core::kMaxGroups * sizeof(core::GroupCells<Env>))) {
+      return text("group", (offset - core::kGroupsOffset) / 32, (offset - core::kGroupsOffset) % 32 / 8);
+    }
+    if (in(g.index_offset, g.index_slots * 8)) return "bucket" + std::to_string((offset - g.index_offset) / 8);
+    if (in(g.breakers_offset, g.breakers * sizeof(core::BreakerCells<Env>))) {
+      return name_in_breaker(offset - g.breakers_offset);
+    }
+    if (in(g.records_offset, g.records * sizeof(core::RecordCell<Env>))) {
+      const std::uint64_t at = offset - g.records_offset;
+      const std::uint64_t part = at % sizeof(core::RecordCell<Env>) / 8;
+      const std::string record = "record" + std::to_string(at / sizeof(core::RecordCell<Env>));
+      return part == 0 ? record + ".owner" : part == 1 ? record + ".breaker" : record + "[" + std::to_string(part - 2) + "]";
+    }
+    if (in(g.rings_offset, g.ring_slots * 8)) return "slot" + std::to_string((offset - g.rings_offset) / 8);
+    if (in(g.journal_offset, g.journal_entries * 64)) {
+      return text("journal", (offset - g.journal_offset) / 64, (offset - g.journal_offset) % 64 / 8);
+    }
+    if (offset >= g.total_bytes) return "-";
+    return "note-words";
+  }
+
+ private:
+  static constexpr std::size_t kPresences = kMaxParticipants + 2;
+  static constexpr auto kNoChance = []() noexcept { return 0U; };
+
+  static core::Geometry geometry(const StageOptions& options) {
+    core::Geometry g = core::geometry_of(
+        options.breakers, options.participants,
+        options.rings != 0 ? options.rings : std::uint64_t{options.breakers} * 2 * core::kMinRing, core::kMinJournal);
+    if (options.records != 0) g.records = options.records;
+    return g;
+  }
+
+  /// Dead is who died here. Asking is an access like any other.
+  struct Kernel final : core::Presence::Kernel {
+    bool renew(core::Presence& /*presence*/) noexcept override { return true; }
+    bool is_dead(const core::Presence& presence, std::uint16_t number, std::uint32_t /*incarnation*/) noexcept override {
+      return is_unheld(presence, number);
+    }
+    bool is_unheld(const core::Presence& /*presence*/, std::uint16_t number) noexcept override {
+      if (number >= kMaxParticipants) return false;
+      return Scheduler::current()->access(Access::load, Scheduler::current()->death_of(number), 0, 0) != 0;
+    }
+  };
+
+  void revive(std::size_t i) {
+    auto& presence = presences_[i].emplace(kernel_);
+    presence.become(static_cast<std::uint16_t>(i), 1);
+    // Beyond the ownerships of the setup: no two may be the same value.
+    for (int n = 0; n < 4; ++n)
+      (void)presence.own();
+    if (i < kMaxParticipants && spare_[i] != 0) (void)presence.keep_spare(spare_[i]);
+  }
+
+  [[nodiscard]] bool is_spare(std::uint32_t record, std::uint32_t participant) {
+    if (participant >= kPresences) return false;
+    core::Presence& presence = *presences_[participant];
+    std::array<std::uint32_t, 2> kept{presence.take_spare(), presence.take_spare()};
+    bool found = false;
+    for (const std::uint32_t spare : kept) {
+      if (spare == record) found = true;
+      if (spare != 0) (void)presence.keep_spare(spare);
+    }
+    return found;
+  }
+
+  template <class Keep>
+  void admit(const Cell& cell, const Op& op, Answer& answer, Token& token, Keep keep) {
+    const auto now_us = static_cast<core::Bits>(op.at) * 1'000;
+    token = {.period = kVoidPeriod, .admission = Admission::rejected};
+    answer.admission = Admission::allowed;
+    const std::uint32_t started = rules::started_at(op.at);
+    std::uint64_t period = 0;
+    if (cell.allowed(period)) {
+      token = {.period = period, .admission = Admission::allowed};
+      return;
+    }
+    if (cell.stands_aside(answer.state)) return;
+    answer.state = CircuitState::closed;
+    if (cell.allowed_timed(period)) {
+      token = {.period = period, .started = started, .admission = Admission::allowed};
+      return;
+    }
+    const core::CellAdmit a = cell.admit(now_us, kNoChance);
+    keep(a.error, a.transition);
+    answer.admission = a.admission;
+    answer.state = a.state;
+    if (a.counts) token = {.period = a.period, .started = started, .admission = a.admission};
+    if (a.admission == Admission::rejected) {
+      answer.retry_at = a.retry_at;
+      answer.retry_after = a.retry_after;
+    }
+  }
+
+  [[nodiscard]] static std::string name_in_breaker(std::uint64_t at) {
+    const std::string breaker = "b" + std::to_string(at / sizeof(core::BreakerCells<Env>)) + ".";
+    const std::uint64_t part = at % sizeof(core::BreakerCells<Env>) / 8;
+    static constexpr const char* kFirst[] = {"control", "incarnation", "owner", "ring", "bytes", "hash", "next", "group"};
+    static constexpr const char* kLane[] = {"rejected", "rejected-before", "ramp-rejected", "failures",
+                                            "ignored",  "stale",           "abandoned",     "-"};
+    if (part < 8) return breaker + kFirst[part];
+    if (part < 24) return breaker + "name";
+    if (part < 32) return breaker + (part == 24 ? "hint" : "first");
+    return breaker + "lane" + std::to_string((part - 32) / 8) + "." + kLane[(part - 32) % 8];
+  }
+
+  StageOptions options_;
+  core::Geometry geometry_;
+  Scheduler scheduler_;
+  View view_;
+  Kernel kernel_;
+  std::array<std::optional<core::Presence>, kPresences> presences_;
+  std::array<std::uint32_t, kMaxParticipants> spare_{};
+  std::array<core::SearchStart, kPresences> starts_{};
+  const std::vector<Settings>* settings_ = nullptr;
+};
+
+}  // namespace shmcb::proof
