@@ -188,20 +188,30 @@ class BreakerCase {
   void before() {
     stage_.begin_execution();
     tokens_now_ = tokens_;
+    no_token_ = 0;
     history_.clear();
     for (std::size_t i = 0; i < s_.participants.size(); ++i)
       events_[i].clear();
   }
 
+  // An admit that could not be carried through has brought no token, so there is nothing to record.
+  void keep_no_token(const Op& op) {
+    if (op.kind == Op::Kind::admit) no_token_ |= std::uint64_t{1} << op.token;
+  }
+  [[nodiscard]] bool without_token(const Op& op) const {
+    return op.kind == Op::Kind::record && (no_token_ >> op.token & 1U) != 0;
+  }
+
   void body(std::size_t i) {
     const auto cell = stage_.cell(i);
     for (const Op& op : s_.participants[i]) {
+      if (without_token(op)) continue;
       events_[i].push_back({.op = op, .participant = static_cast<std::uint8_t>(i)});
       Event& event = events_[i].back();
       event.begun = stage_.scheduler().mark(Access::invoke);
       stage_.perform(cell, op, i, tokens_now_, event);
       if (s_.may_exhaust && event.answer.error == Errc::records_exhausted) {
-        event.transition.reset();
+        keep_no_token(op);
         continue;  // it may have got half-way
       }
       event.ended = stage_.scheduler().mark(Access::respond);
@@ -228,11 +238,15 @@ class BreakerCase {
     ++result_.histories;
     const auto cell = stage_.cell(Stage<WidthsOf>::kEpilogue);
     for (const Op& op : epilogue_) {
+      if (without_token(op)) continue;
       Event event{.op = op, .participant = static_cast<std::uint8_t>(Stage<WidthsOf>::kEpilogue)};
       event.begun = stage_.scheduler().mark(Access::invoke);
       stage_.perform(cell, op, Stage<WidthsOf>::kEpilogue, tokens_now_, event);
       event.ended = stage_.scheduler().mark(Access::respond);
-      if (s_.may_exhaust && event.answer.error == Errc::records_exhausted) event.ended = Event::kNever;
+      if (s_.may_exhaust && event.answer.error == Errc::records_exhausted) {
+        event.ended = Event::kNever;
+        keep_no_token(op);
+      }
       history_.push_back(event);
     }
     return check();
@@ -329,6 +343,7 @@ class BreakerCase {
   Reference start_;
   std::array<Token, kTokens> tokens_{};
   std::array<Token, kTokens> tokens_now_{};
+  std::uint64_t no_token_ = 0;  // bits: tokens of admits that found no record
   std::vector<Op> epilogue_;
   Tick latest_ = 0;
   bool modes_ = false;

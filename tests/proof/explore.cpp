@@ -6,13 +6,16 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <regex>
+#include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "proof/breaker_case.hpp"
 #include "proof/scenarios.hpp"
+#include "proof/segment_cases.hpp"
 
 namespace shmcb::proof {
 namespace {
@@ -26,6 +29,7 @@ struct Options {
   std::uint64_t seed = 1;
   std::uint64_t executions = 1'000'000;
   bool lists = false;
+  bool until_found = false;
 };
 
 struct SetTotals {
@@ -52,6 +56,7 @@ class Explorer {
   /// Whether the next scenario of the set is among those to be run; they are told apart by number.
   [[nodiscard]] bool next() {
     ++number_;
+    if (options_.until_found && totals_.failed > 0) return false;
     if (!options_.scenario.empty()) return options_.scenario == id();
     // A fraction that does not follow the order in which they are made.
     const std::uint64_t mixed = (number_ + options_.seed * 7919) * 0x9e37'79b9'7f4a'7c15U;
@@ -73,20 +78,37 @@ class Explorer {
         if (!run_once(scenario)) break;
         ++totals_.deaths;
       }
+      if (options_.until_found && totals_.failed > 0) return;
+    }
+  }
+
+  /// The same for one about a segment; `make` makes it anew.
+  void run(const std::function<std::unique_ptr<SegmentCase>()>& make, bool each_death) {
+    ++totals_.scenarios;
+    const std::size_t participants = make()->participants();
+    for (std::size_t i = 0; i < (each_death ? participants : 1); ++i) {
+      for (std::uint32_t k = each_death ? 1 : 0;; ++k) {
+        std::array<std::uint32_t, kMaxParticipants> deaths{};
+        deaths[i] = k;
+        const CaseResult r = make()->run({.limit = options_.limit, .schedule = options_.schedule}, deaths);
+        count(r, deaths);
+        if (!r.death_happened || !r.failure.empty()) break;
+        ++totals_.deaths;
+      }
     }
   }
 
   void run_randomly(const BreakerScenario& scenario, std::uint64_t executions, std::uint64_t seed) {
     ++totals_.scenarios;
     const CaseResult r = perform(scenario, {.random = executions, .seed = seed});
-    count(r, scenario);
+    count(r, scenario.deaths);
   }
 
  private:
   /// False: the death that was planned never came.
   bool run_once(const BreakerScenario& scenario) {
     const CaseResult r = perform(scenario, {.limit = options_.limit, .schedule = options_.schedule});
-    count(r, scenario);
+    count(r, scenario.deaths);
     return r.death_happened && r.failure.empty();
   }
 
@@ -95,21 +117,18 @@ class Explorer {
     return BreakerCase<core::StdWidths>(scenario).run(extent);
   }
 
-  void count(const CaseResult& r, const BreakerScenario& scenario) {
+  void count(const CaseResult& r, const std::array<std::uint32_t, kMaxParticipants>& planned) {
     totals_.executions += r.totals.executions;
     totals_.histories += r.histories;
     totals_.steps += r.totals.steps;
     if (!r.totals.complete) ++totals_.cut;
-    if (!r.failure.empty()) {
-      ++totals_.failed;
-      std::string deaths;
-      for (const std::uint32_t d : scenario.deaths)
-        deaths += (deaths.empty() ? "" : ",") + std::to_string(d);
-      if (options_.schedule.empty() || !r.failure.empty()) {
-        fmt::print("FOUND in {} (deaths before writes {}): {}\n", id(), deaths, r.failure);
-        std::fflush(stdout);
-      }
-    }
+    if (r.failure.empty()) return;
+    ++totals_.failed;
+    std::string deaths;
+    for (const std::uint32_t d : planned)
+      deaths += (deaths.empty() ? "" : ",") + std::to_string(d);
+    fmt::print("FOUND in {} (deaths before writes {}): {}\n", id(), deaths, r.failure);
+    std::fflush(stdout);
   }
 
   const Options& options_;
@@ -179,7 +198,11 @@ void recorders(Explorer& explorer, bool deaths) {
                                      .outcome = i < failures ? Outcome::failure : Outcome::success,
                                      .at = i}});
           }
-          explorer.run({.settings = settings, .prepare = prepare, .participants = participants}, deaths);
+          explorer.run({.settings = settings,
+                        .prepare = prepare,
+                        .participants = participants,
+                        .stage = {.quiet_journal = deaths}},
+                       deaths);
         }
       }
     }
@@ -209,7 +232,7 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
     Dice dice(options.seed * 1'000'003 + n);
     const auto& [settings, states] = dice.one_of(families);
     const SmallState& state = dice.one_of(states);
-    BreakerScenario scenario{.settings = settings, .tiny = dice.below(3) == 0};
+    BreakerScenario scenario{.settings = settings, .stage = {.quiet_journal = true}, .tiny = dice.below(3) == 0};
     if (dice.below(2) == 0) {
       scenario.prepare = moved_on_by(static_cast<std::uint32_t>(dice.below(18)));
     }
@@ -232,7 +255,7 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
       if (dice.below(4) == 0) scenario.deaths[i] = 1 + static_cast<std::uint32_t>(dice.below(24));
     }
     if (dice.below(6) == 0) {
-      scenario.stage = {.breakers = 1, .records = 4, .spares = false};
+      scenario.stage = {.breakers = 1, .records = 4, .quiet_journal = true, .spares = false};
       scenario.may_exhaust = true;
     }
     if (!explorer.next()) continue;
@@ -263,6 +286,64 @@ void pool(Explorer& explorer, bool deaths) {
   }
 }
 
+/// Names, places, pieces of the arena.
+void registry(Explorer& explorer, bool deaths) {
+  using Wishes = std::vector<Registering::Wish>;
+  const StageOptions two{.breakers = 2};
+  const StageOptions one{.breakers = 1};
+  const StageOptions tight{.breakers = 3, .rings = 64};
+  const std::vector<std::pair<StageOptions, Wishes>> all{
+      {two, {{"x"}, {"x"}}},          {two, {{"x"}, {"y"}}},  {one, {{"x"}, {"y"}}},          {one, {{"x"}, {"x"}}},
+      {tight, {{"x", 4}, {"y", 20}}}, {two, {{"x"}, {"x"}, {"x"}}}, {two, {{"x"}, {"x"}, {"y"}}},
+      {one, {{"x"}, {"y"}, {"x"}}},   {{.breakers = 2, .spares = false}, {{"x"}, {"y"}}},
+  };
+  for (const auto& [options, wishes] : all) {
+    if (!explorer.next()) continue;
+    explorer.run([&, o = options, w = wishes] { return std::make_unique<Registering>(o, w); }, deaths);
+  }
+}
+
+/// Breakers of a group: used, recycled under their users, registered while there is no room.
+void groups(Explorer& explorer, bool deaths) {
+  using Uses = std::vector<Recycling::Use>;
+  struct One {
+    std::uint32_t limit;
+    std::vector<std::string> idle;
+    Uses uses;
+  };
+  const Recycling::Use a{.name = "a", .successes = 1};
+  const Recycling::Use a_fails{.name = "a", .failures = 1};
+  const Recycling::Use a_twice{.name = "a", .failures = 1, .successes = 1};
+  const Recycling::Use a_forced{.name = "a", .forces = true};
+  const Recycling::Use b{.name = "b", .successes = 1};
+  const Recycling::Use c{.name = "c", .failures = 1};
+  const std::vector<One> all{
+      {1, {"a"}, {a, b}},           {1, {"a"}, {a_fails, b}},     {1, {"a"}, {a_twice, b}}, {1, {"a"}, {a_forced, b}},
+      {1, {"a"}, {b, c}},           {1, {"a"}, {b, b}},           {2, {"a"}, {a, b}},       {1, {}, {a, b}},
+      {2, {"a", "b"}, {a, c}},      {2, {"a", "b"}, {a, b}},      {1, {"a"}, {a, a, b}},    {1, {"a"}, {a, b, c}},
+      {1, {"a"}, {a_forced, a, b}},
+  };
+  for (const One& one : all) {
+    if (!explorer.next()) continue;
+    explorer.run([&one] { return std::make_unique<Recycling>(one.limit, one.idle, one.uses); }, deaths);
+  }
+}
+
+/// Writers and a reader; the last ones with a ring that comes round.
+void journal(Explorer& explorer, bool deaths) {
+  struct One {
+    std::vector<std::uint32_t> writes;
+    std::uint32_t before;
+    bool texts;
+  };
+  const std::vector<One> all{{{1}, 0, false}, {{1, 1}, 0, false},  {{2, 1}, 0, false}, {{1, 1}, 0, true},
+                             {{1}, 16, true}, {{1, 1}, 31, false}, {{1, 17}, 3, false}, {{1, 17}, 20, true}};
+  for (const One& one : all) {
+    if (!explorer.next()) continue;
+    explorer.run([&one] { return std::make_unique<Journaling>(one.writes, one.before, one.texts); }, deaths);
+  }
+}
+
 struct Set {
   std::string what;
   std::function<void(Explorer&, const Options&)> run;
@@ -277,6 +358,14 @@ const std::map<std::string, Set>& all_sets() {
        {"1 against 1, every state, a death before every write", [](Explorer& e, const Options&) { pairs(e, true, false); }}},
       {"recorders", {"3 outcomes at once", [](Explorer& e, const Options&) { recorders(e, false); }}},
       {"recorder-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { recorders(e, true); }}},
+      {"registry", {"names, places and the arena", [](Explorer& e, const Options&) { registry(e, false); }}},
+      {"registry-deaths",
+       {"the same, a death before every write", [](Explorer& e, const Options&) { registry(e, true); }}},
+      {"groups", {"groups and their recycling", [](Explorer& e, const Options&) { groups(e, false); }}},
+      {"group-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { groups(e, true); }}},
+      {"journal", {"writers and a reader of the journal", [](Explorer& e, const Options&) { journal(e, false); }}},
+      {"journal-deaths",
+       {"the same, a death before every write", [](Explorer& e, const Options&) { journal(e, true); }}},
       {"pool", {"1 against 1, 2 breakers, 2 records to spare", [](Explorer& e, const Options&) { pool(e, false); }}},
       {"pool-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { pool(e, true); }}},
       {"two-by-two", {"2 x 2 operations, drawn", [](Explorer& e, const Options& o) { drawn(e, o, 2, 2, 20'000, 0); }}},
@@ -311,6 +400,7 @@ int run(const Options& options) {
                t.cut, seconds, held ? "holds" : t.scenarios == 0 ? "NOTHING RUN" : "FAILS");
     std::fflush(stdout);
     ++(held ? passed : failed);
+    if (options.until_found && failed > 0) break;
   }
   fmt::print("{} passed, {} failed\n", passed, failed);
   return failed == 0 ? 0 : 1;
@@ -323,11 +413,10 @@ int main(int argc, char** argv) {
   shmcb::proof::Options options;
   CLI::App app{"Explores interleavings of the shared-memory breaker's own source.", "shmcb-prove-explore"};
   app.add_flag("--list", options.lists, "list the sets of scenarios");
-  app.add_option("--set", options.sets, "sets to run; default: all")->check([](const std::string& name) {
-    return shmcb::proof::all_sets().count(name) != 0 ? std::string() : "no set is called '" + name + "'";
-  });
+  app.add_option("--set", options.sets, "sets to run; default: all");
   app.add_option("--scenario", options.scenario, "only this one, e.g. pairs:17");
   app.add_option("--schedule", options.schedule, "of that scenario only this schedule, shown step by step");
+  app.add_flag("--until-found", options.until_found, "end with the first finding");
   app.add_option("--limit", options.limit, "executions of one scenario, then it is cut")->capture_default_str();
   app.add_option("--fraction", options.fraction, "of each set's scenarios")->check(CLI::Range(0.0, 1.0))->capture_default_str();
   app.add_option("--seed", options.seed, "of what is drawn, and of the fraction")->capture_default_str();

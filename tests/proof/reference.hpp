@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "shmcb/core/rules.hpp"
@@ -160,6 +162,38 @@ class Reference {
   [[nodiscard]] const rules::Breaker& breaker() const { return breaker_; }
   [[nodiscard]] const Token& token(std::size_t index) const { return tokens_[index]; }
   [[nodiscard]] std::uint64_t outcomes() const { return outcomes_; }
+
+  /// A number for this state: two that answer differently to anything have different ones.
+  [[nodiscard]] std::uint64_t digest() const {
+    std::uint64_t hash = 1469598103934665603U;
+    const auto mix = [&hash](auto number) {
+      hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x9e37'79b9'7f4a'7c15U;
+      hash ^= hash >> 29U;
+    };
+    for (const Tick tick : {breaker_.opened_at, breaker_.open_until, breaker_.since, breaker_.mode_until, breaker_.lease_at})
+      mix(tick);
+    mix(breaker_.state);
+    mix(breaker_.mode);
+    mix(breaker_.ramping);
+    mix(breaker_.recovered);
+    mix(breaker_.growth);
+    mix(breaker_.probe_successes);
+    for (std::uint32_t i = 0; i < breaker_.probes.count; ++i)
+      mix(breaker_.probes.id[i]);
+    mix(settings_.revision);
+    for (std::size_t i = 0; i < count_; ++i) {
+      mix(window_[i].at);
+      mix((window_[i].failure ? 2 : 0) + (window_[i].slow ? 1 : 0));
+    }
+    mix(count_);
+    mix(rejected_);
+    mix(generation_);
+    mix(next_probe_);
+    mix(judged_ ? 1 + static_cast<int>(*judged_) : 0);
+    for (const Token& token : tokens_)
+      mix(token.period * 4 + static_cast<std::uint64_t>(token.admission));
+    return hash;
+  }
 
   /// What tells one state from another for whoever looks for all of them, as text.
   [[nodiscard]] std::string key(Tick now) const {
@@ -344,6 +378,13 @@ class Linearizer {
   static constexpr std::size_t kNobody = kMaxEvents;
 
   bool search(const Reference& now, std::uint64_t left, std::vector<Transition>& made) {
+    // Where it has been before, by whatever order, it ended in nothing.
+    std::uint64_t place = now.digest() ^ (left * 0x9e37'79b9'7f4a'7c15U) ^ (pending_ * 0xff51'afd7'ed55'8ccdU);
+    for (const Transition& t : made)
+      place += (static_cast<std::uint64_t>(t.reason) * 64 + static_cast<std::uint64_t>(t.at) + 1) * 0xc4ce'b9fe'1a85'ec53U;
+    for (std::size_t i = 0; i < history_.size(); ++i)
+      place += looked_at_[i] * (i + 3) * 0xbf58'476d'1ce4'e5b9U;
+    if (!been_.insert(place).second) return false;
     bool all_may_be_left_out = true;
     // The earliest end of those that are left: nothing that began after it can come before it.
     std::uint64_t earliest_end = Event::kNever;
@@ -381,7 +422,7 @@ class Linearizer {
     std::optional<Transition> transition;
     const Answer answer = next.perform(event.op, transition);
     if ((event.ended == Event::kNever || answer == event.answer) && go_on(next, without, transition, made)) return true;
-    if (!modes_) return false;
+    if (!modes_ || !meets_mode(i)) return false;
     if (event.op.kind == Op::Kind::admit) {
       next = now;
       if (next.settle(event.op.at) && search(next, left, made)) return true;
@@ -437,9 +478,20 @@ class Linearizer {
     return found;
   }
 
+  [[nodiscard]] bool overlap(std::size_t i, std::size_t k) const {
+    return k != i && history_[k].begun < history_[i].ended && history_[i].begun < history_[k].ended;
+  }
   [[nodiscard]] bool overlaps(std::size_t i) const {
     for (std::size_t k = 0; k < history_.size(); ++k) {
-      if (k != i && history_[k].begun < history_[i].ended && history_[i].begun < history_[k].ended) return true;
+      if (overlap(i, k)) return true;
+    }
+    return false;
+  }
+  /// Whether somebody sets a mode or other settings at the same time, or writes down that one is over.
+  [[nodiscard]] bool meets_mode(std::size_t i) const {
+    for (std::size_t k = 0; k < history_.size(); ++k) {
+      const Op::Kind kind = history_[k].op.kind;
+      if (overlap(i, k) && (kind == Op::Kind::mode || kind == Op::Kind::replace || kind == Op::Kind::admit)) return true;
     }
     return false;
   }
@@ -458,6 +510,7 @@ class Linearizer {
   std::size_t unended_ = 0;
   std::size_t pending_ = kNobody;  // whose outcome is judged and has not taken effect
   std::array<std::uint64_t, kMaxEvents> looked_at_{};
+  std::unordered_set<std::uint64_t> been_;
 };
 
 }  // namespace shmcb::proof

@@ -77,6 +77,12 @@ class Scheduler {
   /// The word that says that a participant is dead.
   [[nodiscard]] Word& death_of(std::size_t participant) { return arena_[arena_.size() - 1 - participant]; }
 
+  /// Accesses to these words are no points at which others go on: for words that decide nothing for anybody.
+  void make_quiet(std::size_t first, std::size_t count) {
+    if (quiet_.empty()) quiet_.resize(arena_.size(), false);
+    std::fill_n(quiet_.begin() + static_cast<std::ptrdiff_t>(first), count, true);
+  }
+
   // ---- the environment's side
 
   std::uint64_t access(Access access, const Word& word, std::uint64_t expected, std::uint64_t value) {
@@ -421,7 +427,8 @@ class Scheduler {
   }
 
   [[nodiscard]] bool is_point(const Pending& pending) const {
-    return mode_ == Mode::replay || touched_[index_of(pending)].shared();
+    if (mode_ == Mode::replay) return true;
+    return touched_[index_of(pending)].shared() && (quiet_.empty() || !quiet_[index_of(pending)]);
   }
 
   [[nodiscard]] static bool would_write(const Pending& pending) {
@@ -657,6 +664,7 @@ class Scheduler {
   }
 
   std::vector<Word> arena_;
+  std::vector<bool> quiet_;
   std::vector<Touched> touched_;
   std::vector<Last> last_;
   std::vector<std::uint32_t> last_hashed_;

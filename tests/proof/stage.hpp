@@ -29,6 +29,7 @@ struct StageOptions {
   std::uint32_t participants = 8;
   std::uint32_t records = 0;  ///< 0: as many as production has
   std::uint32_t rings = 0;    ///< slots for all; 0: enough for each breaker
+  bool quiet_journal = false; ///< no points in the journal: nothing that a breaker does depends on it
   bool spares = true;         ///< each participant has a record in hand, as one has that has published before
 };
 
@@ -48,6 +49,9 @@ class Stage {
     view_ = View(scheduler_.base(), geometry_);
     for (std::size_t i = 0; i < kPresences; ++i)
       revive(i);
+    if (!options.quiet_journal) return;
+    scheduler_.make_quiet(geometry_.journal_offset / 8, (geometry_.total_bytes - geometry_.journal_offset) / 8);
+    scheduler_.make_quiet(core::kSegmentWordsOffset / 8 + 3, 3);  // its three words among the segment's
   }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
