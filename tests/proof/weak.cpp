@@ -168,7 +168,7 @@ struct Straggler : Recording<Straggler, 3> {
       std::uint64_t period = 0;
       if (at.allowed(period)) counted[1] = record(at, period, false).status == RecordStatus::counted && period == 1;
     } else {
-      (void)record(at, 0, false);
+      (void)record(at, 0, true);  // a failure: a success would look at the control word once more
     }
   }
   void end() {
@@ -184,6 +184,29 @@ struct Straggler : Recording<Straggler, 3> {
     check_records();
   }
   bool counted[2] = {};
+};
+
+/// The same where the hint leads right to the tail, so that the straggler sees no entry but the predecessor.
+struct StragglerAtHint : Recording<StragglerAtHint, 2> {
+  static void build(Stage<Env>& stage) {
+    add_one<StragglerAtHint>(stage);
+    for (int i = 0; i < 7; ++i)
+      record_before(stage, false);
+  }
+  void thread(unsigned who) {
+    const Cell at = cell(who);
+    if (who == 0) {
+      require(at.force(CircuitState::closed, kSecond, kNoChance).error == Errc::ok, "a state can be forced");
+      for (int i = 0; i < 2; ++i)
+        require(record(at, 1, false).status == RecordStatus::counted, "who saw a period begin is counted in it");
+    } else {
+      (void)record(at, 0, true);
+    }
+  }
+  void end() {
+    check_ring();
+    check_records();
+  }
 };
 
 /// One bit of a slot says of which period it is, so that a straggler of two periods ago looks like one of ours: the touch
@@ -612,6 +635,23 @@ struct LateWalk : Recycling<LateWalk, 3> {
   }
 };
 
+/// The name of the place that an event tells of, looked up as a follower of the journal does (src/shm/events.cpp).
+struct LateEvent : Recycling<LateEvent, 2> {
+  void thread(unsigned who) {
+    if (who == 0) {
+      (void)find_or_add(who, "new", 2, kLater, kMember);
+      return;
+    }
+    const auto& cells = *view().breaker(0);
+    const auto holds = [&cells] { return Env::load(cells.incarnation, Env::relaxed) == 0; };
+    if (!holds()) return;
+    std::array<char, core::kMaxNameBytes> buffer{};
+    const std::string_view name = core::name_of<Env>(cells, buffer.data());
+    if (holds()) require(name == "old", "a name is of the life that the event tells of");
+  }
+  void end() { check_records(true); }
+};
+
 /// A breaker is given away beside an outcome that arrives by a handle without a life: it takes the place back, or is stale.
 struct TakeBack : Recycling<TakeBack, 2> {
   void thread(unsigned who) {
@@ -878,6 +918,7 @@ constexpr Entry kCases[] = {
     entry<TakeOver, "take-over">("one free record for the publishers of two breakers", 100'000),
     entry<DeadOwner, "dead-owner">("records of a dead process, taken back by two", 50'000),
     entry<Straggler, "straggler">("an outcome of an older period beside those of the new one", 200'000),
+    entry<StragglerAtHint, "straggler-at-hint">("the same where the hint leads right to the tail", 100'000),
     entry<Touch, "touch">("a straggler of two periods ago whose tag looks like ours", 200'000),
     entry<Trip, "trip">("three failures where two open", 50'000),
     entry<TripHelped, "trip-helped">("a flagged entry whose author is dead, and two that come by", 50'000),
@@ -892,6 +933,7 @@ constexpr Entry kCases[] = {
     entry<GroupLimit, "group-limit">("a group of one place, and two that want it", 50'000),
     entry<LateHandle, "late-handle">("a place recycled beside a handle of its old name", 100'000),
     entry<LateWalk, "late-walk">("a place recycled beside look-ups of both names", 50'000),
+    entry<LateEvent, "late-event">("a place recycled beside a follower that looks up its name", 100'000),
     entry<TakeBack, "take-back">("a place recycled beside an outcome", 100'000),
     entry<JournalCopies, "journal-copies">("a reader of the journal beside a writer that comes round", 200'000),
     entry<JournalOvertaken, "journal-overtaken">("a reader beside two writers that overtake each other", 100'000),
