@@ -7,7 +7,7 @@ jobs=$(nproc)
 
 # shellcheck disable=SC2034 # used by those who source this
 base_packages=(g++ cmake ninja-build git pkgconf libboost-dev libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev
-  nlohmann-json3-dev libfmt-dev libtomlplusplus-dev libboost-context-dev relacy-dev)
+  nlohmann-json3-dev libfmt-dev libtomlplusplus-dev libboost-context-dev relacy-dev strace faketime util-linux)
 # shellcheck disable=SC2034
 clang_packages=(clang libclang-rt-14-dev)
 # shellcheck disable=SC2034
