@@ -31,7 +31,7 @@ constexpr Millis kEightHours = std::chrono::hours{8};
 
 class ClockThatJumps : public ::testing::Test {
  protected:
-  const SharedClock clock;
+  const SharedClock clock{};
   const TestSegment test{{.breakers = 2, .participants = 16, .epoch = SharedClock::kStart}};
   ShmStorage<SharedClock> breaker = *ShmStorage<SharedClock>::open(
       test.segment(),

@@ -232,6 +232,25 @@ TEST_F(InjectedByUnshare, AProcessOfAnotherPidNamespaceIsShownAsOne) {
   EXPECT_THAT(afterwards.output, HasSubstr(" 0 alive"));
 }
 
+TEST_F(InjectedByUnshare, AUserOfTheGroupWhoMayOnlyReadInspectsAndGuardsNothing) {
+  constexpr gid_t kGroup = 54'321;  // arbitrary
+  const Words as_user{"setpriv", "--reuid", "54322", "--regid", "54321", "--clear-groups"};
+  const std::string path = "/dev/shm/shmcb." + name;
+  if (run_by_path(as_user + Words{SHMCB_INSPECT_PATH, "--version"}).exit_code != 0)
+    GTEST_SKIP() << "no setpriv (Debian: util-linux), no right to it, or others may not run " << SHMCB_INSPECT_PATH;
+  ASSERT_EQ(run_by_path(guard + Words{"--", "true"}).exit_code, 0);
+  ASSERT_EQ(::chown(path.c_str(), 0, kGroup), 0);
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  const ProgramResult listed = run_by_path(as_user + list);
+  EXPECT_EQ(listed.exit_code, 0) << listed.errors;
+  EXPECT_THAT(listed.output, HasSubstr("closed"));
+  const ProgramResult ran = run_by_path(as_user + guard + Words{"--", "echo", "ran"});
+  EXPECT_EQ(ran.exit_code, tools::exit_io);
+  EXPECT_THAT(ran.errors, HasSubstr("Permission denied"));
+  EXPECT_NE(run_by_path(as_user + Words{SHMCB_INSPECT_PATH, "rm", "--yes", "--segment", name}).exit_code, 0);
+  EXPECT_TRUE(exists());
+}
+
 TEST_F(InjectedByUnshare, AShmThatIsMissingReadOnlyOrFullIsTroubleAndNoMore) {
   struct Case {
     const char* mount;
