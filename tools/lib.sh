@@ -8,6 +8,11 @@ jobs=$(nproc)
 # shellcheck disable=SC2034 # used by those who source this
 base_packages=(g++ cmake ninja-build git pkgconf libboost-dev libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev
   nlohmann-json3-dev libfmt-dev libtomlplusplus-dev libboost-context-dev relacy-dev)
+# shellcheck disable=SC2034 # what tests inject faults with; without them those are skipped
+test_packages=(strace faketime util-linux)
+if [ "$(uname -m)" = x86_64 ]; then
+  test_packages+=(g++-12-multilib) # not g++-multilib: that does not go together with cross compilers
+fi
 # shellcheck disable=SC2034
 clang_packages=(clang libclang-rt-14-dev)
 # shellcheck disable=SC2034

@@ -23,7 +23,7 @@ enum class Errc : std::uint8_t {
   wrong_owner = 7,       ///< owned by a user that is not in the allow-list
   unsafe_mode = 8,       ///< writable by more than was allowed
   not_a_segment = 9,     ///< not a regular file, or foreign content
-  truncated = 10,        ///< shorter than its header says
+  truncated = 10,        ///< shorter than its header says, or became so while attached (`sigbus_guard`)
   incompatible = 11,     ///< another layout version, word size, byte order, type sizes or unknown feature
   foreign_clock = 12,    ///< another boot, clock or time namespace
   corrupt = 13,          ///< a value in the segment that no correct process writes

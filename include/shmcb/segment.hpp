@@ -29,7 +29,11 @@ struct SegmentOptions {
   std::uint32_t mode = 0600;             ///< at creation: the exact mode; at attach: write bits beyond it are refused
   std::optional<std::uint32_t> group{};  ///< at creation: the group id of the file
   std::vector<std::uint32_t> trusted_owners{};  ///< at attach: owners accepted beside the effective user and root
-  bool prefault = false;           ///< at attach: bring every page into this process, so that no later access faults
+  bool prefault = false;  ///< at attach: bring every page into this process, so that no later access faults
+  /// At attach: a file that somebody cuts short becomes an error (`truncated`) of every operation instead of the death
+  /// of the process. Installs a handler of SIGBUS, once in the life of the process, which passes on to the handler that
+  /// it found whatever has another cause. See README.md, "When not to use it".
+  bool sigbus_guard = false;
   std::optional<Instant> epoch{};  ///< at creation: time 0 of the segment; default: now. For tests with a fake clock
   std::string directory = "/dev/shm";  ///< where the file lies; it should be a tmpfs
 };
@@ -39,6 +43,8 @@ enum class SegmentStatus : std::uint8_t {
   current,   ///< the name still leads to this segment
   removed,   ///< the name is gone; this process and others attached before go on
   replaced,  ///< the name leads to another segment by now
+  lost,  ///< with `sigbus_guard`: the file was cut short, every operation answers `truncated`; only a new attachment
+         ///< to a new segment helps
 };
 
 /// An attached segment. Copies share the attachment; it ends with the last copy and the last storage made from it.
@@ -63,6 +69,9 @@ class SHMCB_EXPORT Segment {
   /// Whether this process has an entry in the table of attached processes. Without one everything works, but it shares
   /// its number of a lane with others and does not show in the table.
   [[nodiscard]] bool has_entry() const noexcept;
+
+  /// Whether the segment is `lost`: no system call.
+  [[nodiscard]] bool lost() const noexcept;
 
   /// For the storages.
   [[nodiscard]] const core::SegmentView<core::StdEnv>& view() const noexcept;

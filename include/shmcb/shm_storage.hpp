@@ -90,7 +90,7 @@ class ShmStorage {
   [[nodiscard]] ForceResult force_state(CircuitState state, const Note& note = {}) noexcept {
     if (check(note)) return {.error = Errc::invalid_config};
     const core::CellRecord r = cell_.force(state, now_us(), draw(), core::NoteText::of(note));
-    return {.error = r.error, .transition = dress(r.transition)};
+    return {.error = named(r.error), .transition = dress(r.transition)};
   }
 
   /// Out of line: seldom, and g++ 12 sees an expiry that is not there where it inlines it.
@@ -100,26 +100,26 @@ class ShmStorage {
     const rules::Tick until =
         request.expires_after ? static_cast<rules::Tick>(now / 1'000) + request.expires_after->count() : rules::kNever;
     const core::CellMode m = cell_.set_mode(request.mode, until, core::NoteText::of(request.note), now);
-    return {.error = m.error, .previous = m.previous};
+    return {.error = named(m.error), .previous = m.previous};
   }
 
   /// Exact where nothing runs beside it.
   [[nodiscard]] SnapshotResult snapshot() const noexcept {
     core::CellState state;
     const Errc error = cell_.snapshot(state);
-    return {.error = error, .record = dress(state)};
+    return {.error = named(error), .record = dress(state)};
   }
 
   [[nodiscard]] CountersResult counters() const noexcept {
     CountersResult result;
-    result.error = cell_.counters(now_us(), result.counters);
+    result.error = named(cell_.counters(now_us(), result.counters));
     return result;
   }
 
   [[nodiscard]] PeekResult peek() const noexcept {
     core::CellPeek peek;
     const Errc error = cell_.peek([this] { return now_us(); }, peek);
-    return {.error = error, .state = peek.state, .mode = peek.mode, .cooldown_left = Millis{peek.cooldown_left}};
+    return {.error = named(error), .state = peek.state, .mode = peek.mode, .cooldown_left = Millis{peek.cooldown_left}};
   }
 
   [[nodiscard]] Instant now() const noexcept { return clock_.now(); }
@@ -163,7 +163,7 @@ class ShmStorage {
               .token = {.period = period, .started = started, .admission = Admission::allowed}};
     }
     const core::CellAdmit a = cell_.admit(now, draw());
-    AdmitResult result{.error = a.error, .admission = a.admission, .state = a.state, .token = void_token()};
+    AdmitResult result{.error = named(a.error), .admission = a.admission, .state = a.state, .token = void_token()};
     if (a.counts) result.token = {.period = a.period, .started = started, .admission = a.admission};
     if (a.admission == Admission::rejected) {
       result.retry_after = Millis{a.retry_after};
@@ -176,6 +176,7 @@ class ShmStorage {
   [[nodiscard]] static Error refusal(Errc code, const Segment& segment, const BreakerConfig& config) {
     std::string message =
         "breaker " + detail::quoted(config.name) + " cannot be registered in segment '" + segment.name() + "': ";
+    if (segment.lost()) return {Errc::truncated, message + "its file was cut short; attach to a new one"};
     if (code == Errc::registry_full) {
       message += "all " + std::to_string(segment.geometry().breakers) + " places are taken";
     } else if (code == Errc::ring_full) {
@@ -196,7 +197,7 @@ class ShmStorage {
   [[nodiscard]] Error agree(const Settings& brought, OnMismatch on_mismatch) const {
     Settings there;
     if (const Errc code = cell_.settings(there); code != Errc::ok) {
-      return {code, "breaker '" + *name_ + "': its record is corrupt"};
+      return {named(code), "breaker '" + *name_ + "': its record is corrupt"};
     }
     if (there == brought) return {};
     const bool newer = brought.revision > there.revision;
@@ -231,13 +232,20 @@ class ShmStorage {
         time_us(completed_at)));
   }
 
+  /// What stands in a segment that was lost is corrupt; the cause is another one.
+  [[nodiscard]] Errc named(Errc error) const noexcept {
+    return error != Errc::ok && segment_.lost() ? Errc::truncated : error;
+  }
+
   /// Out of line: an outcome that was merely counted has nothing of it.
   [[nodiscard, gnu::noinline]] RecordResult finish_record(const core::CellRecord& r) const noexcept {
-    if (r.error == Errc::ok && !r.in_ring) {
+    // In a segment that was lost nothing is stale: a group's breaker does not find its place there.
+    const Errc error = r.status == RecordStatus::stale && segment_.lost() ? Errc::truncated : r.error;
+    if (error == Errc::ok && !r.in_ring) {
       if (r.status == RecordStatus::stale) cell_.count_stale();
       if (r.status == RecordStatus::ignored) cell_.count_ignored();
     }
-    return {.error = r.error, .status = r.status, .transition = dress(r.transition)};
+    return {.error = named(error), .status = r.status, .transition = dress(r.transition)};
   }
 
   /// Chance, where an operation turns out to need it.

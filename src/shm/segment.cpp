@@ -13,6 +13,7 @@
 
 #include "participants.hpp"
 #include "segment_files.hpp"
+#include "sigbus_guard.hpp"
 
 namespace shmcb {
 
@@ -55,6 +56,7 @@ struct Segment::State {
         identity(opened.identity),
         epoch(Micros{opened.header.epoch_us}),
         region(Mappable{opened.fd.get()}, bip::read_write, 0, opened.geometry.total_bytes),
+        guard(options.sigbus_guard ? shm::SigbusGuard(region.get_address(), region.get_size()) : shm::SigbusGuard()),
         view(region.get_address(), opened.geometry),
         participants(std::move(opened.fd), opened.identity, path, view),
         presence(participants) {
@@ -69,6 +71,7 @@ struct Segment::State {
   shm::FileIdentity identity;
   Instant epoch;
   bip::mapped_region region;
+  shm::SigbusGuard guard;
   core::SegmentView<core::StdEnv> view;
   shm::Participants participants;
   core::Presence presence;
@@ -90,6 +93,9 @@ Result<Segment> Segment::attach(const SegmentOptions& options) noexcept {
     auto state = std::make_shared<State>(options, *std::move(opened));
     if (!state->presence.ensure_current()) {
       return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
+    }
+    if (state->guard.lost()) {
+      return Error{Errc::truncated, "segment '" + state->name + "' was cut short while it was being attached to"};
     }
     return Segment(std::move(state));
   });
@@ -134,9 +140,14 @@ core::Presence& Segment::presence() const noexcept {
 }
 
 SegmentStatus Segment::status() const noexcept {
+  if (lost()) return SegmentStatus::lost;
   const shm::FileIdentity now = shm::identity_of(state_->path);
   if (now == state_->identity) return SegmentStatus::current;
   return now == shm::FileIdentity{} ? SegmentStatus::removed : SegmentStatus::replaced;
+}
+
+bool Segment::lost() const noexcept {
+  return state_->guard.lost();
 }
 
 bool Segment::has_entry() const noexcept {

@@ -441,19 +441,23 @@ TEST_F(Creation, GetsThroughAStormOfSignals) {
 // -----------------------------------------------------------------------------------------------------
 
 TEST_F(CreationOn, AFileSystemWithoutUnnamedFilesMakesAPrivateNameAndMovesIt) {
-  const Ended ended = run_in_child([&]() -> int {
-    if (!refuse_unnamed_files()) return kRefusedByKernel;
-    ::umask(077);
-    options.mode = 0664;
-    EXPECT_TRUE(Segment::create(options));
-    EXPECT_EQ(mode_of(options), 0664U);
-    EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"shmcb." + *options.name}));
-    expect_usable(options);
-    EXPECT_EQ(Segment::create(options).error().code, Errc::segment_exists);
-    return 0;
-  });
-  SHMCB_SKIP_IF_REFUSED(ended, "no seccomp filters");
-  EXPECT_EQ(ended, exited(0));
+  // Old kernels and other file systems say it in three ways.
+  for (const int error : {EOPNOTSUPP, EISDIR, EINVAL}) {
+    const Ended ended = run_in_child([&]() -> int {
+      if (!fail_system_call({.number = SYS_openat, .argument = 2, .mask = O_TMPFILE}, error)) return kRefusedByKernel;
+      ::umask(077);
+      options.mode = 0664;
+      EXPECT_TRUE(Segment::create(options));
+      EXPECT_EQ(mode_of(options), 0664U);
+      EXPECT_EQ(listing(directory.path()), (std::set<std::string>{"shmcb." + *options.name}));
+      expect_usable(options);
+      EXPECT_EQ(Segment::create(options).error().code, Errc::segment_exists);
+      EXPECT_FALSE(Segment::remove(options));
+      return 0;
+    });
+    SHMCB_SKIP_IF_REFUSED(ended, "no seccomp filters");
+    EXPECT_EQ(ended, exited(0)) << error;
+  }
 }
 
 TEST_F(CreationOn, ASystemWithoutProcMakesAPrivateNameAndMovesIt) {
@@ -553,9 +557,15 @@ void race(const SegmentOptions& base, std::uint32_t processes, int rounds, bool 
   }
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int kRounds = 30;
+#else
+constexpr int kRounds = 100;
+#endif
+
 TEST_F(CreationOn, OneNameBySixtyFourProcessesAtOnceHasOneCreatorAndOneFile) {
   options.directory = "/dev/shm";
-  race(options, 64, 30, true);
+  race(options, 64, kRounds, true);
   EXPECT_THAT(ours(), IsEmpty());
 }
 
@@ -582,6 +592,88 @@ TEST_F(Creation, OpenedByManyProcessesAtOnceSucceedsForAll) {
   }
   for (Child& child : children)
     EXPECT_EQ(child.wait(), exited(0));
+}
+
+// ---- attaching while the name changes hands
+// ----------------------------------------------------------------------------------
+
+/// Somebody removes the segment, and makes another one, before and after each system call of one that attaches.
+class OvertakenAttach : public CreationOn {
+ protected:
+  void make_anew() const {
+    (void)Segment::remove(options);
+    ASSERT_TRUE(Segment::create(options));
+  }
+};
+
+TEST_F(OvertakenAttach, ByARemovalIsAttachedOrNotFound) {
+  bool overtaken = true;
+  for (int stop = 0; overtaken; ++stop) {
+    make_anew();
+    overtaken = false;
+    const Ended ended = run_stopped_at_system_call(
+        [&]() -> int {
+          const auto segment = Segment::attach(options);
+          if (!segment) return segment.error().code == Errc::segment_not_found ? 0 : 1;
+          // Removed after it had looked: it says so, and works.
+          auto storage = ShmStorage<>::open(*segment, {.name = "b"});
+          if (!storage || storage->force_state(CircuitState::open).error != Errc::ok) return 2;
+          return segment->status() == SegmentStatus::current || segment->status() == SegmentStatus::removed ? 0 : 3;
+        },
+        stop,
+        [&](const Child&) {
+          overtaken = true;
+          (void)Segment::remove(options);
+        });
+    SHMCB_SKIP_IF_REFUSED(ended, "no ptrace");
+    ASSERT_EQ(ended, exited(0)) << "at stop " << stop;
+    ASSERT_LT(stop, 2'000);
+  }
+}
+
+TEST_F(OvertakenAttach, ByAReplacementIsAttachedToTheOldOrTheNewOne) {
+  bool overtaken = true;
+  for (int stop = 0; overtaken; ++stop) {
+    make_anew();
+    overtaken = false;
+    const Ended ended = run_stopped_at_system_call(
+        [&]() -> int {
+          const auto segment = Segment::attach(options);
+          if (!segment) throw std::runtime_error(segment.error().message);
+          auto storage = ShmStorage<>::open(*segment, {.name = "b"});
+          if (!storage || storage->force_state(CircuitState::open).error != Errc::ok) return 2;
+          return segment->status() == SegmentStatus::removed ? 3 : 0;
+        },
+        stop,
+        [&](const Child&) {
+          overtaken = true;
+          make_anew();
+        });
+    SHMCB_SKIP_IF_REFUSED(ended, "no ptrace");
+    ASSERT_EQ(ended, exited(0)) << "at stop " << stop;
+    ASSERT_LT(stop, 2'000);
+  }
+}
+
+TEST_F(OvertakenAttach, EachTimeItLooksGivesUp) {
+  make_anew();
+  Child child = fork_child([&]() -> int {
+    ::alarm(60);  // the tracer cannot wait with a limit
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kRefusedByKernel;
+    ::raise(SIGSTOP);
+    const Error error = Segment::attach(options).error();
+    return error.code == Errc::system && error.message.find("was replaced 100 times") != std::string::npos ? 0 : 1;
+  });
+  int status = 0;
+  int stops = 0;
+  while (::waitpid(child.pid(), &status, 0) == child.pid() && WIFSTOPPED(status) && ++stops < 20'000) {
+    make_anew();
+    ::ptrace(PTRACE_SYSCALL, child.pid(), nullptr, nullptr);
+  }
+  child.reaped();
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kRefusedByKernel) GTEST_SKIP() << "no ptrace";
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "after " << stops << " stops";
 }
 
 // ---- killed creators

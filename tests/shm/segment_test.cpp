@@ -583,9 +583,8 @@ TEST(SegmentAttachment, IsNotInheritedThroughExec) {
   const std::string name = "shmcb." + *made.options().name;
   expect_success_in_child([&] {
     const Segment segment = made.attach();
-    // Nothing of the segment may show in the new program; the shell itself counts what it has.
-    const std::string script =
-        "! grep -q '" + name + "' /proc/self/maps && ! ls -l /proc/$$/fd | grep -q '" + name + "'";
+    // Nothing of the segment may show in the new program.
+    const std::string script = "! grep -q '" + name + "' /proc/$$/maps && ! ls -l /proc/$$/fd | grep -q '" + name + "'";
     ::execl("/bin/sh", "sh", "-c", script.c_str(), nullptr);
     return 1;
   });
@@ -598,6 +597,24 @@ TEST(SegmentAttachment, CanBringInEveryPage) {
   const auto segment = Segment::attach(options);
   ASSERT_TRUE(segment) << segment.error().message;
   use(*segment);
+}
+
+TEST(SegmentAttachment, CanBringInEveryPageWhereTheKernelDoesNotDoItAtOnce) {
+  TestSegment made;
+  made.detach();
+  SegmentOptions options = made.options();
+  options.prefault = true;
+  for (const int error : {EINVAL, EPERM, ENOMEM}) {
+    const Ended ended = run_in_child([&]() -> int {
+      if (!fail_system_call({.number = SYS_madvise}, error)) return kRefusedByKernel;
+      const auto segment = Segment::attach(options);
+      if (!segment) throw std::runtime_error(segment.error().message);
+      use(*segment);
+      return 0;
+    });
+    SHMCB_SKIP_IF_REFUSED(ended, "no seccomp filters");
+    EXPECT_EQ(ended, exited(0)) << error;
+  }
 }
 
 // ---- the name

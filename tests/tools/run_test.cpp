@@ -293,6 +293,13 @@ TEST_F(Run, WhatWasIgnoredStaysIgnored) {
   expect_counts(1, 0);  // it was not interrupted
 }
 
+TEST_F(Run, TheCommandIgnoresSigbusWhereShmcbRunDid) {
+  Words words{"-c", "trap '' BUS; exec \"$@\"", "sh", SHMCB_RUN_PATH};
+  const Words rest = arguments({}, {"sh", "-c", "kill -BUS $$; echo alive"});
+  words.insert(words.end(), rest.begin(), rest.end());
+  EXPECT_EQ(run_program("/bin/sh", words).output, "alive\n");
+}
+
 TEST_F(Run, WorksWhereChildrenAreReapedByThemselves) {
   Words words{"-c", "trap '' CHLD; exec \"$@\"", "sh", SHMCB_RUN_PATH};
   const Words rest = arguments({}, {"sh", "-c", "exit 5"});
@@ -758,6 +765,16 @@ TEST_F(Run, TheCommandHasNoDescriptorOfTheSegment) {
   const std::string without = run_program("/bin/sh", {"-c", script}).output;
   EXPECT_EQ(sh({}, script).output, without);
   EXPECT_EQ(sh({"--timeout", "1h"}, script).output, without);
+}
+
+TEST_F(Run, PassesTheExitCodeThroughAlsoWhereSomebodyCutsTheSegmentShortMeanwhile) {
+  segment_.detach();
+  StartedProgram program = start({}, "echo ready; read x; exit 3");
+  EXPECT_EQ(program.line(), "ready");
+  ASSERT_EQ(::truncate(segment_.path().c_str(), 0), 0);
+  program.write("\n");
+  EXPECT_EQ(program.wait(), exited(3));
+  EXPECT_EQ(program.errors(), "shmcb-run: warning: breaker 'b' could not take the outcome: truncated\n");
 }
 
 TEST_F(Run, MessagesNeverGoIntoTheSegment) {

@@ -75,7 +75,9 @@ void occupy_standard_descriptors() noexcept {
 }
 
 [[nodiscard]] Result<ShmStorage<>> open_storage(const Options& options) {
-  return ShmStorage<>::open(Segment::open(options.segment), options.breaker, options.on_mismatch);
+  SegmentOptions segment = options.segment;
+  segment.sigbus_guard = true;  // else the command's exit code would be lost with us
+  return ShmStorage<>::open(Segment::open(segment), options.breaker, options.on_mismatch);
 }
 
 /// Why the command does not run. A mode that is set after the rejection may be named in place of the state.

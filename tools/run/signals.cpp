@@ -52,6 +52,7 @@ Signals::Signals() noexcept {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &action, &child_before_);
+  ::sigaction(SIGBUS, nullptr, &bus_before_);  // the segment's guard handles it from now on
 }
 
 int Signals::wait(Deadline deadline, siginfo_t& info) const noexcept {
@@ -70,6 +71,7 @@ int Signals::wait(Deadline deadline, siginfo_t& info) const noexcept {
 
 void Signals::restore() const noexcept {
   ::sigaction(SIGCHLD, &child_before_, nullptr);
+  ::sigaction(SIGBUS, &bus_before_, nullptr);
   ::sigprocmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 

@@ -30,6 +30,7 @@ class Signals {
   sigset_t awaited_{};
   sigset_t mask_before_{};
   struct sigaction child_before_ {};
+  struct sigaction bus_before_ {};
 };
 
 /// Whether it asks the command to end; the others tell it something.
