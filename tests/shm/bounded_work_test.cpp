@@ -166,3 +166,25 @@ TEST_F(BoundedWork, OnAZeroedBreakerIsLittle) {
 
 }  // namespace
 }  // namespace shmcb::test
+
+namespace shmcb::test {
+namespace {
+
+TEST_F(BoundedWork, OnACircleInTheIndexIsLittle) {
+  open(2, 10);
+  const auto& segment_view = made->segment().view();
+  const std::uint64_t bucket = core::HashName{}("another");
+  core::StdEnv::store(segment_view.index_slot(bucket), core::LinkWord{}.to_place(0).bits, core::StdEnv::relaxed);
+  core::StdEnv::store(segment_view.breaker(0)->next, core::LinkWord{}.to_place(0).bits, core::StdEnv::relaxed);
+  core::Registry<WatchedEnv> registry(view, made->segment().presence());
+  EXPECT_EQ(registry.find("another", cell), Errc::corrupt);
+  bool created = false;
+  EXPECT_EQ(registry.find_or_add("another", settings, 0, cell, created), Errc::corrupt);
+  // Of places that are being taken out, too.
+  core::StdEnv::store(segment_view.breaker(0)->next, core::LinkWord{}.to_place(0).unlink().bits, core::StdEnv::relaxed);
+  EXPECT_EQ(registry.find("another", cell), Errc::corrupt);
+  EXPECT_LT(Watched::steps, 100U);
+}
+
+}  // namespace
+}  // namespace shmcb::test
