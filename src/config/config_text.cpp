@@ -196,6 +196,21 @@ Complaint read_table(const toml::table& table, const std::string& prefix, Aggreg
   return complaint;
 }
 
+/// toml++ cites what it met as it stands in the text.
+[[nodiscard]] std::string printable(std::string_view sentence) {
+  constexpr std::string_view kHex = "0123456789abcdef";
+  std::string out;
+  for (const char c : sentence) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f) {
+      out += c;
+    } else {
+      out.append("\\x").append({kHex[byte >> 4U], kHex[byte & 0xFU]});
+    }
+  }
+  return out;
+}
+
 /// Reads one text.
 class Reader {
  public:
@@ -214,7 +229,7 @@ class Reader {
     }
     const toml::parse_result parsed = toml::parse(std::string_view{plain});
     if (parsed.failed()) {
-      return error_of({parsed.error().source().begin, std::string{parsed.error().description()}});
+      return error_of({parsed.error().source().begin, printable(parsed.error().description())});
     }
     if (Complaint complaint = read_root(parsed.table())) return error_of(complaint);
     if (error_) return std::move(error_);

@@ -318,6 +318,16 @@ TEST(ConfigText, RefusesWhatIsNoToml) {
   EXPECT_THAT(refusal(std::string(10, '\0')), StartsWith("f.toml:"));
 }
 
+TEST(ConfigText, CitesWhatItRefusesInPrintableCharacters) {
+  using namespace std::string_view_literals;
+  for (const std::string_view text : {"a = f\0l"sv, "a = t\x1b[2J"sv, "a = 1\x7f"sv, "a\1 = 1"sv, "[\x1b"sv}) {
+    const std::string message = refusal(text);
+    EXPECT_NE(message, "");
+    for (const char c : message)
+      EXPECT_TRUE(c >= ' ' && c <= '~') << message;
+  }
+}
+
 TEST(ConfigText, WarnsWithTheWordsOfTheWarnings) {
   const Configuration configuration = read(breaker_with("slow_calls.slower_than = '5s'\nprobe_timeout = '5s'\n"));
   EXPECT_THAT(configuration.warnings,

@@ -143,7 +143,9 @@ TEST_F(BoundedWork, OfOneLookAtACopyWithABrokenRingIsLittle) {
   EXPECT_EQ(cell.counters(0, counters, 1), Errc::corrupt);
   EXPECT_EQ(cell.snapshot(state, 1), Errc::corrupt);
   EXPECT_LT(Watched::steps, 1'000U);
+  Watched::steps = 0;
   EXPECT_EQ(cell.counters(0, counters), Errc::corrupt) << "and of any number of looks ends";
+  EXPECT_LT(Watched::steps, 50'000U) << "soon, where nothing moves";
 }
 
 TEST_F(BoundedWork, OnAZeroedBreakerIsLittle) {
@@ -160,6 +162,28 @@ TEST_F(BoundedWork, OnAZeroedBreakerIsLittle) {
   Watched::steps = 0;
   EXPECT_EQ(cell.force(CircuitState::open, 1'000, kNoChance).error, Errc::corrupt);
   EXPECT_LT(Watched::steps, kMost);
+}
+
+}  // namespace
+}  // namespace shmcb::test
+
+namespace shmcb::test {
+namespace {
+
+TEST_F(BoundedWork, OnACircleInTheIndexIsLittle) {
+  open(2, 10);
+  const auto& segment_view = made->segment().view();
+  const std::uint64_t bucket = core::HashName{}("another");
+  core::StdEnv::store(segment_view.index_slot(bucket), core::LinkWord{}.to_place(0).bits, core::StdEnv::relaxed);
+  core::StdEnv::store(segment_view.breaker(0)->next, core::LinkWord{}.to_place(0).bits, core::StdEnv::relaxed);
+  core::Registry<WatchedEnv> registry(view, made->segment().presence());
+  EXPECT_EQ(registry.find("another", cell), Errc::corrupt);
+  bool created = false;
+  EXPECT_EQ(registry.find_or_add("another", settings, 0, cell, created), Errc::corrupt);
+  // Of places that are being taken out, too.
+  core::StdEnv::store(segment_view.breaker(0)->next, core::LinkWord{}.to_place(0).unlink().bits, core::StdEnv::relaxed);
+  EXPECT_EQ(registry.find("another", cell), Errc::corrupt);
+  EXPECT_LT(Watched::steps, 100U);
 }
 
 }  // namespace

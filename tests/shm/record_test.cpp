@@ -246,6 +246,17 @@ TEST(Record, RefusesEachImpossibleSetting) {
     Settings settings;
     EXPECT_FALSE(decode_settings(words, settings)) << c.what;
   }
+  // Also where the cooldown does not grow: they are shown all the same.
+  for (const std::size_t unused : {word::cooldown_maximum, word::forget_after}) {
+    for (const std::uint64_t value : {kTooLong, kNegative}) {
+      Record record = full_record(1);
+      record.settings.cooldown_multiplier = 1;
+      RecordWords words = encode(record);
+      words[unused] = value;
+      Settings settings;
+      EXPECT_FALSE(decode_settings(words, settings)) << unused << " " << value;
+    }
+  }
   EXPECT_FALSE(([] {
     Settings settings;
     return decode_settings(RecordWords{}, settings);

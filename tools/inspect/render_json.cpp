@@ -17,10 +17,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// As far as 64 bits hold it: 292 years.
-[[nodiscard]] std::int64_t ns(std::chrono::microseconds duration) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 1'000;
-  return duration.count() > kMost ? std::numeric_limits<std::int64_t>::max() : duration.count() * 1'000;
+/// As far as 64 bits hold it: 292 years. (Sums of a segment that somebody else writes to may be longer.)
+template <class Period>
+[[nodiscard]] std::int64_t ns(std::chrono::duration<std::int64_t, Period> duration) {
+  constexpr std::int64_t kEach = std::nano::den / Period::den;
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / kEach;
+  return duration.count() > kMost ? std::numeric_limits<std::int64_t>::max() : duration.count() * kEach;
 }
 
 [[nodiscard]] Json ns_or_null(const std::optional<Micros>& duration) {

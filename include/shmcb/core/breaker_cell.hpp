@@ -237,8 +237,13 @@ class BreakerCell {
     Work work = core_.budget();
     if (!core_.look(word, record, word::end, work)) return Errc::corrupt;
     typename Ring<Env>::Tail tail;
+    std::uint32_t vain = 0;
+    Position seen_hint = core_.ring().hint();
     for (std::uint32_t round = 1; !core_.ring().locate_tail(tail); ++round) {
-      if (round >= max_rounds || !work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
+      const Position hint = core_.ring().hint();
+      vain = hint == seen_hint ? vain + 1 : 0;
+      seen_hint = hint;
+      if (round >= max_rounds || vain == kMaxVain || !work.charge(kHintEvery * kHintEvery)) return Errc::corrupt;
     }
     const rules::Tally& tally = record.breaker.tally;
     const std::uint64_t outcomes = core_.outcomes_before(tail.position);

@@ -106,6 +106,7 @@ class NameIndex {
     Word* link;  ///< that we came by
     LinkWord at;
     Found found{};
+    std::uint32_t hops = 0;
   };
 
   /// Walks a bucket until `matches(cells, found)`. What was looked at was linked all the while: the link that leads to
@@ -129,7 +130,8 @@ class NameIndex {
   template <class Matches>
   [[nodiscard]] Step take_step(Walk& walk, Work& work, Matches& matches) const noexcept {
     auto* cells = view_->breaker(walk.at.place());
-    if (cells == nullptr || !work.charge()) return Step::corrupt;
+    // No place is met twice on one way: who is unlinked enters again at the head. More of them is a circle.
+    if (cells == nullptr || ++walk.hops > view_->geometry().breakers || !work.charge()) return Step::corrupt;
     const LinkWord next{Env::load(cells->next, Env::acquire)};  // sync: index
     if (next.unlinked()) {
       const LinkWord past = walk.at.to_where(next);
