@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "process/histories.hpp"
 #include "process/torture_run.hpp"
 
 namespace shmcb::test {
@@ -71,12 +72,30 @@ int torture(const TortureOptions& options, double seconds) {
   return failed == 0 ? 0 : 1;
 }
 
+/// Half of them at one instant, half at many.
+int record_histories(std::uint64_t count, std::uint64_t seed) {
+  fmt::print("torture: seed {}, {} histories\n", seed, count);
+  std::uint64_t explained = 0;
+  for (const rules::Tick spread : {0, 40}) {
+    histories::Recorder recorder(seed);
+    for (std::uint64_t i = 0; i < (count + 1) / 2 && !::testing::Test::HasFailure(); ++i) {
+      recorder.round(spread);
+      if (!::testing::Test::HasFailure()) ++explained;
+    }
+    recorder.print(spread == 0 ? "at one instant" : "at many instants");
+  }
+  const int failed = ::testing::Test::HasFailure() ? 1 : 0;
+  fmt::print("torture: {} checks passed, {} failed\n", explained, failed);
+  return failed;
+}
+
 int run(int argc, char** argv) {
   CLI::App app{
       "Kills, stops and restarts processes that share breakers, and checks that nothing is lost but what they "
       "were just doing."};
   TortureOptions options{.workers = 8, .seed = std::random_device{}()};
   double seconds = 60;
+  std::uint64_t histories = 0;
   app.add_option("--seconds", seconds, "How long")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--workers", options.workers, "Processes")
       ->capture_default_str()
@@ -86,13 +105,15 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1U, kMaxTortured));
   app.add_option("--seed", options.seed, "Of what happens to whom; random if not given");
   app.add_option("--segment-dir", options.directory, "Where the segment lies")->capture_default_str();
+  app.add_option("--histories", histories,
+                 "Instead: record that many histories of two or three processes, and find an order that explains each");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   options.name = "torture-" + std::to_string(::getpid());
-  return torture(options, seconds);
+  return histories != 0 ? record_histories(histories, options.seed) : torture(options, seconds);
 }
 
 }  // namespace
