@@ -122,7 +122,7 @@ void expect_every_state_can_be_left(S& breaker, Advance advance) {
   const auto close = [&] {
     for (std::uint32_t round = 0; round < settings.success_threshold + 4; ++round) {
       if (breaker.peek().state == CircuitState::closed) return;
-      advance(std::max(Millis{settings.cooldown_ms}, Millis{settings.probe_timeout_ms}));
+      advance(Millis{std::max({settings.cooldown_ms, settings.cooldown_maximum_ms, settings.probe_timeout_ms})});
       const AdmitResult probe = breaker.admit();
       ASSERT_EQ(probe.error, Errc::ok);
       ASSERT_EQ(probe.admission, Admission::probe) << "cooldown and lease are over";
@@ -131,6 +131,7 @@ void expect_every_state_can_be_left(S& breaker, Advance advance) {
     ADD_FAILURE() << "successful probes do not close the breaker";
   };
   const auto open = [&] {
+    advance(Millis{settings.ramp_ms});
     const AdmitResult allowed = breaker.admit();
     ASSERT_EQ(allowed.admission, Admission::allowed);
     for (std::uint32_t i = 0; i < settings.failures && breaker.peek().state == CircuitState::closed; ++i) {

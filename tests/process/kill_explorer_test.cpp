@@ -6,12 +6,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "process/victim.hpp"
+#include "support/kernel_faults.hpp"
 
 namespace shmcb::test {
 namespace {
@@ -95,11 +98,11 @@ struct Expected {
   Answers answers;
 };
 
-using Reference = ScriptRunner<MemoryStorage<FakeClock>>;
+using Reference = ScriptRunner<ScriptedReference>;
 
 Reference reference(const BreakerConfig& config) {
   FakeClock clock{kScriptStart};
-  auto opened = MemoryStorage<FakeClock>::open(config, clock);
+  auto opened = ScriptedReference::open(config, clock, FakeRandom{});
   return {*std::move(opened), clock};
 }
 
@@ -148,8 +151,9 @@ std::vector<Expected> expectations(const Scenario& s, std::size_t victims) {
   return all;
 }
 
-/// Leaves a decided trip that nobody carried out: the swap of the slot is the last access of its author.
-void leave_pending_trip(Stage& stage, const Scenario& s) {
+/// Leaves a decided trip that nobody carried out: the swap of the slot is the last access of its author. `k`: an access
+/// up to which that has not happened yet, for the same scenario again.
+void leave_pending_trip(Stage& stage, const Scenario& s, std::uint64_t& k) {
   const auto& cells = *stage.segment().view().breaker(0);
   using Env = core::StdEnv;
   const auto flagged = [&] {
@@ -160,8 +164,9 @@ void leave_pending_trip(Stage& stage, const Scenario& s) {
     });
   };
   // Each death before the swap leaves nothing, so the next one tries one access further.
-  for (std::uint64_t k = 1; !flagged(); ++k) {
-    ASSERT_EQ(stage.perform_in_child(s.decide_trip_before, s.replaced, k, SIGKILL).wait(), killed_by(SIGKILL));
+  for (std::uint64_t at = k; !flagged(); ++at) {
+    k = at;
+    ASSERT_EQ(stage.perform_in_child(s.decide_trip_before, s.replaced, at, SIGKILL).wait(), killed_by(SIGKILL));
   }
 }
 
@@ -218,7 +223,7 @@ class Explorer {
     if (s_.exhaust) s_.exhaust(stage.segment());
     std::uint32_t leaves = 0;
     if (s_.decide_trip_before.kind == Op::Kind::record) {
-      leave_pending_trip(stage, s_);
+      leave_pending_trip(stage, s_, flagged_at_);
       leaves = stage.segment().geometry().records;
     }
     if (s_.exhaust) leaves = stage.segment().geometry().records;
@@ -227,6 +232,7 @@ class Explorer {
       const Ended end = stage.perform_in_child(s_.operations[i], s_.replaced, kills[i], SIGKILL).wait();
       completed = end == exited(0);
       EXPECT_TRUE(completed || end == killed_by(SIGKILL)) << end;
+      KillPoints::count(completed ? 0 : 1);
       if (completed) {
         EXPECT_EQ(stage.answer().error, Errc::ok);
         steps_ = stage.answer().steps;
@@ -250,6 +256,7 @@ class Explorer {
 
   Scenario s_;
   std::uint64_t steps_ = 0;
+  std::uint64_t flagged_at_ = 1;
 };
 
 void explore(const Scenario& s) {
@@ -414,6 +421,226 @@ TEST(KilledReplacement, OfSettingsIsMadeOrNot) {
   s.prepare = kAdmitted + Script{failure_of(2)} + times(9, {success_of(2)});
   s.replaced.window = 15;
   explore(s);
+}
+
+// ---- policies
+// ----------------------------------------------------------------------------------------------------------
+
+constexpr std::array kAllModes{Mode::automatic, Mode::forced_open, Mode::forced_closed, Mode::disabled, Mode::observe};
+constexpr Op kForAWhile = set_mode(Mode::observe, Millis{30});
+
+TEST(KilledMode, IsSetOrNotInEveryState) {
+  for (const Mode mode : kAllModes) {
+    const std::string name = "set mode " + std::string{to_string(mode)} + " in ";
+    const std::vector<Op> operations{set_mode(mode), set_mode(mode)};
+    explore(
+        {.name = name + "closed", .prepare = kAdmitted + Script{failure_of(2), kForAWhile}, .operations = operations});
+    explore({.name = name + "open", .prepare = kOpened, .operations = operations});
+    explore({.name = name + "half-open", .prepare = kProbesOut, .operations = operations});
+    if (HasFailure()) return;
+  }
+  explore({.name = "set a mode with an end",
+           .prepare = kProbesOut,
+           .operations = {set_mode(Mode::forced_open, Millis{60})}});
+}
+
+TEST(KilledMode, ThatHasEndedIsWrittenDownOrNot) {
+  for (const Mode mode : {Mode::forced_open, Mode::forced_closed, Mode::disabled, Mode::observe}) {
+    const std::string name = "admit after mode " + std::string{to_string(mode)} + " has ended in ";
+    const Script ends{set_mode(mode, Millis{10}), advance_by(Millis{10})};
+    const std::vector<Op> operations{admit_as(15), admit_as(15)};
+    explore({.name = name + "closed", .prepare = kAdmitted + ends, .operations = operations});
+    explore({.name = name + "open, after the cooldown", .prepare = kCooledDown + ends, .operations = operations});
+    explore({.name = name + "half-open", .prepare = kOneProbeOut + ends, .operations = operations});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(KilledAdmit, UnderAModeCountsItsRejectionOrNot) {
+  const std::vector<Op> operations{admit_as(15), admit_as(15)};
+  for (const Mode mode : {Mode::forced_open, Mode::forced_closed, Mode::disabled, Mode::observe}) {
+    const std::string name = "admit under mode " + std::string{to_string(mode)} + " in ";
+    explore({.name = name + "closed", .prepare = kAdmitted + Script{set_mode(mode)}, .operations = operations});
+    explore({.name = name + "open", .prepare = kOpened + Script{set_mode(mode)}, .operations = operations});
+    explore(
+        {.name = name + "half-open, full", .prepare = kProbesOut + Script{set_mode(mode)}, .operations = operations});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(KilledRecord, UnderAModeIsCountedOrNot) {
+  for (const Mode mode : {Mode::forced_open, Mode::forced_closed, Mode::disabled, Mode::observe}) {
+    const std::string name = " under mode " + std::string{to_string(mode)};
+    const Script prepare = kAdmitted + Script{failure_of(2), set_mode(mode)};
+    explore({.name = "record success" + name, .prepare = prepare, .operations = {success_of(0), success_of(1)}});
+    explore({.name = "record failure" + name, .prepare = prepare, .operations = {failure_of(0)}});
+    explore({.name = "probe failure" + name,
+             .prepare = kProbesOut + Script{set_mode(mode)},
+             .operations = {failure_of(0), failure_of(1)}});
+    if (HasFailure()) return;
+  }
+}
+
+TEST(KilledRecord, UnderTheRatesIsCountedOrOpensLikeAnyOther) {
+  Scenario s{.name = "record success, judged", .prepare = kAdmitted, .operations = {success_of(0), success_of(1)}};
+  s.config.failure_rate = {.percent = 50, .minimum_calls = 4};
+  explore(s);
+  s.name = "record success that fills a failure rate";
+  s.prepare = kAdmitted + Script{failure_of(2), failure_of(2), success_of(2)};
+  s.trips = true;
+  explore(s);
+  s.name = "record success behind a pending trip of a failure rate";
+  s.trips = false;
+  s.decide_trip_before = success_of(2);
+  explore(s);
+}
+
+TEST(KilledRecord, OfASlowCallIsCountedOrOpens) {
+  Scenario s{.name = "record slow success",
+             .prepare = kAdmitted + Script{success_of(2), success_of(2), advance_by(Millis{10})},
+             .operations = {success_of(0), success_of(1)}};
+  s.config.slow_calls = {.slower_than = Millis{5}, .percent = 50, .minimum_calls = 4};
+  explore(s);
+  s.name = "record slow success that fills a slow rate";
+  s.prepare = s.prepare + Script{success_of(2)};
+  s.trips = true;
+  explore(s);
+  s.name = "probe that succeeds slowly";
+  s.trips = false;
+  s.config.slow_calls->reopen_on_slow_probe = true;
+  s.config.slow_calls->minimum_calls = 10;
+  s.prepare = kProbesOut + Script{advance_by(Millis{10})};
+  explore(s);
+}
+
+TEST(KilledRecord, ThatIsTheLastOfARunOpensTheBreakerAtTheNextRecordAtTheLatest) {
+  Scenario s{.name = "record the last of consecutive failures",
+             .prepare = kAdmitted + Script{failure_of(2), success_of(2), failure_of(2)},
+             .operations = {failure_of(0), failure_of(1)},
+             .trips = true};
+  s.config.consecutive_failures = {.failures = 2};
+  explore(s);
+}
+
+TEST(KilledProbe, ThatFailsLetsTheCooldownGrowOnceOrNot) {
+  Scenario s{
+      .name = "probe failure, growing cooldown", .prepare = kProbesOut, .operations = {failure_of(0), failure_of(1)}};
+  s.config.cooldown = {.base = Millis{100}, .multiplier = 3, .maximum = Millis{500}, .jitter = 50};
+  explore(s);
+}
+
+TEST(KilledAdmit, InARampAndAtItsEndIsCountedOrNot) {
+  Scenario s{.name = "admit in a ramp",
+             .prepare = kProbesOut + Script{success_of(0), success_of(1)},
+             .operations = {admit_as(15), admit_as(15)}};
+  s.config.ramp_up = {.duration = Millis{40}, .start_percent = 0};
+  explore(s);
+  s.name = "probe success that begins a ramp";
+  s.prepare = kProbesOut + Script{success_of(1)};
+  s.operations = {success_of(0)};
+  explore(s);
+  s.name = "admit when a ramp is over";
+  s.prepare = kProbesOut + Script{success_of(0), success_of(1), advance_by(Millis{40})};
+  s.operations = {admit_as(15), admit_as(15)};
+  explore(s);
+}
+
+TEST(KilledAdmit, ThatLooksForDeadHoldersAndFindsNoneCountsItsRejectionOrNot) {
+  Scenario s{.name = "admit in a full HalfOpen, the holders alive",
+             .prepare = kProbesOut,
+             .operations = {admit_as(15), admit_as(15)}};
+  s.config.reclaim_dead_probes = true;
+  explore(s);
+}
+
+/// Both probes are a dead process's. Whoever is killed while it takes their slots back leaves them to the next.
+TEST(KilledAdmit, ThatTakesTheSlotsOfDeadHoldersLeavesThemToTheNext) {
+  BreakerConfig config = small_config();
+  config.reclaim_dead_probes = true;
+  bool completed = false;
+  std::uint64_t k = 1;
+  for (; !completed; k += kStride) {
+    SCOPED_TRACE("killed at access " + std::to_string(k));
+    Stage stage(config);
+    stage.runner().run(kCooledDown);
+    for (int probe = 0; probe < 2; ++probe) {
+      ASSERT_EQ(stage.perform_in_child(admit_as(15), {}, KillStep::kNever, SIGKILL).wait(), exited(0));
+      ASSERT_EQ(stage.answer().admission, Admission::probe);
+    }
+    const Ended end = stage.perform_in_child(admit_as(15), {}, k, SIGKILL).wait();
+    completed = end == exited(0);
+    ASSERT_TRUE(completed || end == killed_by(SIGKILL)) << end;
+    EXPECT_TRUE(!completed || stage.answer().admission == Admission::probe);
+    KillPoints::count(completed ? 0 : 1);
+    EXPECT_EQ(stage.runner().run(admit_as(5)), "probe in half-open");
+    EXPECT_EQ(stage.runner().run(admit_as(6)), "probe in half-open") << "the victim is dead too";
+    EXPECT_EQ(stage.runner().run(admit_as(7)).substr(0, 8), "rejected");
+    EXPECT_EQ(stage.runner().run(success_of(5)), "counted");
+    EXPECT_EQ(stage.runner().run(success_of(6)).substr(0, 7), "counted");
+    EXPECT_EQ(stage.runner().storage().peek().state, CircuitState::closed);
+    expect_every_state_can_be_left(stage.runner());
+    expect_records_accounted(stage.segment(), stage.segment().geometry().records);
+    if (HasFailure()) return;
+  }
+  std::printf("[ kills    ] admit in HalfOpen, the holders dead: %lu kill points\n",
+              static_cast<unsigned long>((k - 1) / kStride));
+}
+
+// ---- what is dropped, and what only looks
+// ----------------------------------------------------------------------------------------------------------
+
+TEST(KilledAbandon, CountsNothingAndFreesASlotOrNot) {
+  explore({.name = "abandon an allowed attempt",
+           .prepare = kAdmitted + Script{failure_of(2)},
+           .operations = {abandon(0), abandon(1)}});
+  explore({.name = "abandon a probe", .prepare = kProbesOut, .operations = {abandon(0), abandon(1)}});
+}
+
+TEST(KilledLook, ChangesNothing) {
+  const std::vector<std::pair<std::string, Script>> states{
+      {"closed", kAdmitted + Script{failure_of(2)}}, {"open", kOpened}, {"half-open", kProbesOut}};
+  for (const auto& [name, prepare] : states) {
+    explore({.name = "snapshot in " + name, .prepare = prepare, .operations = {kSnapshot}, .leaves = 0});
+    explore({.name = "peek in " + name, .prepare = prepare, .operations = {kPeek}, .leaves = 0});
+    explore({.name = "counters in " + name, .prepare = prepare, .operations = {kCounters}, .leaves = 0});
+  }
+}
+
+// ---- attaching
+// ----------------------------------------------------------------------------------------------------------
+
+/// A process that attaches, changes a breaker (so that it has spare records) and leaves in order, killed before and
+/// after each of its system calls: its number and its records are there for the next.
+TEST(KilledAttachment, GivesNumberAndRecordsToTheNext) {
+  constexpr int kMore = 2'000;
+  Stage stage(small_config());
+  int killed = 0;
+  for (int stop = 0; stop < kMore; ++stop) {
+    SCOPED_TRACE("at stop " + std::to_string(stop));
+    const Ended ended = run_killed_at_system_call(
+        [&]() -> int {
+          const auto segment = Segment::attach(stage.segment_options());
+          auto breaker =
+              ScriptedBreaker::open(segment, small_config(), OnMismatch::refuse, stage.runner().clock(), FakeRandom{});
+          if (!breaker) return 1;
+          for (const CircuitState to : {CircuitState::open, CircuitState::half_open, CircuitState::closed})
+            (void)breaker->force_state(to);
+          return 0;
+        },
+        stop);
+    SHMCB_SKIP_IF_REFUSED(ended, "no ptrace or no seccomp filters");
+    const bool finished = ended == exited(0);
+    ASSERT_TRUE(finished || ended == killed_by(SIGKILL)) << ended;
+    KillPoints::count(finished ? 0 : 1);
+    killed += finished ? 0 : 1;
+    const Segment next = *Segment::attach(stage.segment_options());
+    EXPECT_TRUE(next.has_entry()) << "the numbers of the dead come back";
+    expect_every_state_can_be_left(stage.runner());
+    expect_records_accounted(stage.segment(), stage.segment().geometry().records);
+    if (finished || HasFailure()) break;
+  }
+  EXPECT_GT(killed, 16) << "more than there are entries in the table";
+  std::printf("[ kills    ] attach, act and leave: %d kill points\n", killed);
 }
 
 /// Every record that is free becomes a dead process's.

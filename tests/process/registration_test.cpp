@@ -84,6 +84,7 @@ void explore(const Preparation& p) {
     const Ended end = register_in_child(test, p.victim, k, *steps).wait();
     completed = end == exited(p.full);
     ASSERT_TRUE(completed || end == killed_by(SIGKILL)) << end;
+    KillPoints::count(completed ? 0 : 1);
     EXPECT_LE(take_census(test.segment()).left_behind, 1 + p.deaths.size());
 
     // The same name, and as many further ones as there are places, whoever died holding one.

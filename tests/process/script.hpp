@@ -16,12 +16,13 @@ namespace shmcb::test {
 
 /// One operation. `attempt` names a place in the runner's list of tokens.
 struct Op {
-  enum class Kind : std::uint8_t { admit, record, force, replace, advance, snapshot };
+  enum class Kind : std::uint8_t { admit, record, abandon, force, mode, replace, advance, snapshot, peek, counters };
   Kind kind = Kind::snapshot;
   std::size_t attempt = 0;
   Outcome outcome = Outcome::success;
   CircuitState to = CircuitState::closed;
-  Millis by{0};
+  Mode mode = Mode::automatic;
+  Millis by{0};  ///< of a mode: when it ends by itself; 0: not
 };
 
 inline constexpr std::size_t kAttempts = 16;
@@ -41,9 +42,17 @@ inline constexpr Op kSnapshot{};
 [[nodiscard]] constexpr Op force_to(CircuitState to) {
   return {.kind = Op::Kind::force, .to = to};
 }
+[[nodiscard]] constexpr Op abandon(std::size_t attempt) {
+  return {.kind = Op::Kind::abandon, .attempt = attempt};
+}
+[[nodiscard]] constexpr Op set_mode(Mode mode, Millis expires_after = Millis{0}) {
+  return {.kind = Op::Kind::mode, .mode = mode, .by = expires_after};
+}
 [[nodiscard]] constexpr Op advance_by(Millis by) {
   return {.kind = Op::Kind::advance, .by = by};
 }
+inline constexpr Op kPeek{.kind = Op::Kind::peek};
+inline constexpr Op kCounters{.kind = Op::Kind::counters};
 /// Writes the settings that the scenario knows: only the one under test does that.
 inline constexpr Op kReplaceSettings{.kind = Op::Kind::replace};
 
@@ -110,11 +119,26 @@ class ScriptRunner {
         const ForceResult r = storage_.force_state(op.to);
         return "forced" + text_of(r.error) + text_of(r.transition);
       }
+      case Op::Kind::abandon: {
+        const RecordResult r = storage_.abandon(tokens_[op.attempt]);
+        return std::string{to_string(r.status)} + text_of(r.error) + text_of(r.transition);
+      }
+      case Op::Kind::mode: {
+        ModeRequest request{.mode = op.mode};
+        if (op.by.count() != 0) request.expires_after = op.by;
+        const ModeResult r = storage_.set_mode(request);
+        return "set after " + std::string{to_string(r.previous)} + text_of(r.error);
+      }
       case Op::Kind::advance: clock_.advance(op.by); return "time goes on";
       case Op::Kind::snapshot: {
         const SnapshotResult r = storage_.snapshot();
-        return text_of(r.record) + text_of(r.error);
+        // As of now: when that it has ended is written down is nobody's business.
+        const Mode mode = storage_.peek().mode;
+        const std::string in_mode = mode == Mode::automatic ? "" : ", " + std::string{to_string(mode)};
+        return text_of(r.record) + in_mode + text_of(r.error);
       }
+      case Op::Kind::peek: return std::string{to_string(storage_.peek().state)};
+      case Op::Kind::counters: return "counters" + text_of(storage_.counters().error);
       case Op::Kind::replace: break;
     }
     return "settings replaced";

@@ -460,6 +460,7 @@ TEST(KilledWriter, CostsAtMostItsOwnEvent) {
     const Ended end = stage.perform_in_child(force_to(CircuitState::open), {}, k, SIGKILL).wait();
     completed = end == exited(0);
     ASSERT_TRUE(completed || end == killed_by(SIGKILL)) << end;
+    KillPoints::count(completed ? 0 : 1);
     const bool committed = stage.runner().storage().peek().state == CircuitState::open;
     ASSERT_EQ(stage.runner().storage().force_state(CircuitState::half_open).error, Errc::ok);
     Listener heard;

@@ -70,7 +70,7 @@ std::vector<Expected> expectations(const Scenario& s) {
   std::vector<Expected> all;
   const auto begin = [&] {
     const FakeClock clock{kScriptStart};
-    ScriptRunner<MemoryStorage<FakeClock>> reference(*MemoryStorage<FakeClock>::open(small_config(), clock), clock);
+    ScriptRunner<ScriptedReference> reference(*ScriptedReference::open(small_config(), clock, FakeRandom{}), clock);
     reference.run(s.prepare);
     return reference;
   };

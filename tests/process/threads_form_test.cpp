@@ -22,18 +22,29 @@ constexpr std::size_t kThreads = 4;
 
 TEST(TorturedThreads, LeaveEveryBreakerSound) {
   std::mt19937_64 seeds(torture_seed());
-  const SharedClock clock;
-  const TestSegment test(tortured_options());
+  constexpr std::uint32_t kBreakers = 4;
+  const TestSegment test(tortured_options(kBreakers));
+  const TortureStage stage{.options = test.options(), .breakers = kBreakers};
   const std::array<std::uint64_t, kThreads> seed{seeds(), seeds(), seeds(), seeds()};
+  // Registered in this order, so that the place of a breaker is its number.
+  TortureWorker watching(stage, test.segment(), kThreads, seeds(), Company::watchers);
   run_threads(kThreads, [&](std::size_t i) {
     // Half of them share one attachment, as threads of a process do; the others have one each, as processes do.
-    TortureWorker worker(i % 2 == 0 ? test.segment() : test.attach(), clock, seed.at(i));
+    TortureWorker worker(stage, i % 2 == 0 ? test.segment() : test.attach(), i, seed.at(i), Company::threads);
     for (int n = 0; n < 5'000; ++n)
       worker.step();
     EXPECT_EQ(worker.complaint(), "");
   });
+  const auto require = [](bool holds, const std::string& what) { EXPECT_TRUE(holds) << what; };
+  for (std::uint32_t i = 0; i < kBreakers; ++i) {
+    expect_ring_unbroken(test.segment(), i);
+    lead_through_states(watching, stage.clock, i, require);
+    expect_ring_unbroken(test.segment(), i);
+    check_conservation(stage, i, watching.breaker(i), require);
+  }
+  EXPECT_EQ(watching.complaint(), "");
   // Whoever loses the race for a swapped-out record's ownership leaves it to be taken back.
-  expect_sound_after_torture(test.segment(), clock, test->geometry().records);
+  expect_records_accounted(test.segment(), test->geometry().records);
 }
 
 TEST(ManyThreads, OpenOneBreakerTogetherAndLoseNoOutcome) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "process/census.hpp"
 #include "process/script.hpp"
 #include "shmcb/memory_storage.hpp"
+#include "shmcb/random.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/kill_step.hpp"
 #include "support/processes.hpp"
@@ -23,7 +25,29 @@
 
 namespace shmcb::test {
 
-inline void expect_every_state_can_be_left(ScriptRunner<ShmStorage<FakeClock>>& runner) {
+/// What a scenario leaves to chance comes out the same in all storages.
+using ScriptedBreaker = ShmStorage<FakeClock, FakeRandom>;
+using ScriptedReference = MemoryStorage<FakeClock, FakeRandom>;
+
+/// How many processes the tests of this program have killed, each at a step of its own: printed at the end.
+class KillPoints : public ::testing::Environment {
+ public:
+  static void count(std::uint64_t kills = 1) { all() += kills; }
+  void TearDown() override {
+    if (all() != 0) std::printf("[ kills    ] in all %lu kill points\n", static_cast<unsigned long>(all()));
+  }
+
+ private:
+  static std::uint64_t& all() {
+    static std::uint64_t count = 0;
+    return count;
+  }
+};
+inline const ::testing::Environment* const kKillPoints = ::testing::AddGlobalTestEnvironment(new KillPoints);
+
+template <Storage S>
+void expect_every_state_can_be_left(ScriptRunner<S>& runner) {
+  ASSERT_EQ(runner.storage().set_mode({}).error, Errc::ok);
   expect_every_state_can_be_left(runner.storage(), [&runner](Millis by) { runner.clock().advance(by); });
 }
 
@@ -48,10 +72,32 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
     answer.status = r.status;
     answer.reason = r.transition ? r.transition->reason : TransitionReason::none;
   };
+  const auto report = [&](Outcome outcome) {  // as the storage does it
+    if (token.admission == Admission::rejected) return;
+    if (token.admission == Admission::allowed && outcome == Outcome::ignored) {
+      cell.count_ignored();
+      answer.status = RecordStatus::ignored;
+      return;
+    }
+    core::SearchStart start;
+    const bool failure = outcome == Outcome::failure;
+    const core::CellRecord r =
+        token.admission == Admission::allowed
+            ? cell.record_allowed(
+                  {.period = token.period, .started = token.started, .failure = failure, .now_us = now_us}, start,
+                  no_chance)
+            : cell.record_probe({.probe = token.period, .outcome = outcome, .started = token.started}, now_us);
+    if (r.error == Errc::ok && !r.in_ring) {
+      if (r.status == RecordStatus::stale) cell.count_stale();
+      if (r.status == RecordStatus::ignored) cell.count_ignored();
+    }
+    keep(r);
+  };
   switch (op.kind) {
     case Op::Kind::admit: {
       std::uint64_t period = 0;
-      if (cell.allowed(period)) {  // as the storage asks
+      CircuitState state = CircuitState::closed;
+      if (cell.allowed(period) || cell.stands_aside(state) || cell.allowed_timed(period)) {  // as the storage asks
         answer.admission = Admission::allowed;
         break;
       }
@@ -61,16 +107,27 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
       answer.reason = r.transition ? r.transition->reason : TransitionReason::none;
       break;
     }
-    case Op::Kind::record:
-      if (token.admission == Admission::rejected) break;
-      if (token.admission == Admission::allowed) {
-        core::SearchStart start;
-        keep(cell.record_allowed({.period = token.period, .failure = op.outcome == Outcome::failure, .now_us = now_us},
-                                 start, no_chance));
-      } else {
-        keep(cell.record_probe({.probe = token.period, .outcome = op.outcome}, now_us));
-      }
+    case Op::Kind::record: report(op.outcome); break;
+    case Op::Kind::abandon:
+      if (token.admission != Admission::rejected) cell.count_abandoned();
+      report(Outcome::ignored);
       break;
+    case Op::Kind::mode: {
+      const rules::Tick now = core::CellCore<Env>::tick(now_us);
+      const rules::Tick until = op.by.count() == 0 ? rules::kNever : now + op.by.count();
+      answer.error = cell.set_mode(op.mode, until, core::NoteText::of({.who = "victim"}), now_us).error;
+      break;
+    }
+    case Op::Kind::peek: {
+      core::CellPeek peek;
+      answer.error = cell.peek([now_us] { return now_us; }, peek);
+      break;
+    }
+    case Op::Kind::counters: {
+      Counters counters;
+      answer.error = cell.counters(now_us, counters);
+      break;
+    }
     case Op::Kind::force: keep(cell.force(op.to, now_us, no_chance)); break;
     case Op::Kind::replace: answer.error = cell.replace_settings(settings, now_us, no_chance); break;
     case Op::Kind::snapshot: {
@@ -106,7 +163,8 @@ class Stage {
         runner_(open(test_, config, clock_), clock_) {}
 
   [[nodiscard]] const Segment& segment() const { return test_.segment(); }
-  [[nodiscard]] ScriptRunner<ShmStorage<FakeClock>>& runner() { return runner_; }
+  [[nodiscard]] const SegmentOptions& segment_options() const { return test_.options(); }
+  [[nodiscard]] ScriptRunner<ScriptedBreaker>& runner() { return runner_; }
 
   /// In a child: performs `op`, getting `signal` at its k-th access.
   [[nodiscard]] Child perform_in_child(const Op& op, const Settings& settings, std::uint64_t k, int signal) {
@@ -133,15 +191,15 @@ class Stage {
   [[nodiscard]] const VictimAnswer& answer() const { return *answer_; }
 
  private:
-  static ShmStorage<FakeClock> open(const TestSegment& test, const BreakerConfig& config, const FakeClock& clock) {
-    auto opened = ShmStorage<FakeClock>::open(test.segment(), config, OnMismatch::refuse, clock);
+  static ScriptedBreaker open(const TestSegment& test, const BreakerConfig& config, const FakeClock& clock) {
+    auto opened = ScriptedBreaker::open(test.segment(), config, OnMismatch::refuse, clock, FakeRandom{});
     if (!opened) throw std::runtime_error(opened.error().message);
     return *std::move(opened);
   }
 
   FakeClock clock_{kScriptStart};
   TestSegment test_;
-  ScriptRunner<ShmStorage<FakeClock>> runner_;
+  ScriptRunner<ScriptedBreaker> runner_;
   SharedArea<VictimAnswer> answer_;
 };
 
