@@ -71,7 +71,9 @@ struct BreakerScenario {
 /// How much of a scenario is to be seen.
 struct Extent {
   std::uint64_t limit = 100'000;     ///< executions of the systematic search
-  std::uint64_t random = 0;          ///< random executions instead
+  std::uint32_t preemptions = 0;     ///< where that is not enough, all schedules with so many; 0: none of these
+  std::uint64_t bounded_limit = 2'000'000;
+  std::uint64_t random = 0;  ///< random executions instead
   std::uint64_t seed = 1;
   std::string schedule{};            ///< this one alone, shown step by step
 };
@@ -79,6 +81,7 @@ struct Extent {
 struct CaseResult {
   Scheduler::Totals totals{};
   std::uint64_t histories = 0;  ///< that can be told apart, each checked
+  bool bounded = false;         ///< cut, but all with so many preemptions were seen
   bool death_happened = false;
   std::string failure{};  ///< empty: all held
 };
@@ -116,6 +119,13 @@ class BreakerCase {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
       result_.totals = scheduler.explore(plan, hooks, extent.limit);
+      if (!result_.totals.complete && extent.preemptions != 0) {
+        const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
+        result_.totals.executions += bounded.executions;
+        result_.totals.steps += bounded.steps;
+        result_.totals.failed = bounded.failed;
+        result_.bounded = bounded.complete;
+      }
     }
     result_.death_happened = scheduler.death_happened();
     if (result_.totals.failed && result_.failure.empty()) fail("somebody does not get to an end");

@@ -142,11 +142,14 @@ class Scheduler {
     std::function<bool()> after;
   };
 
-  /// All schedules, up to `limit` executions. Where it turns out that words are shared that were thought private, it
-  /// begins anew.
-  Totals explore(const Plan& plan, const Hooks& hooks, std::uint64_t limit) {
+  static constexpr std::uint32_t kUnbounded = ~0U;
+
+  /// All schedules that can be told apart; with a bound, all with at most so many preemptions instead; up to `limit`
+  /// executions. Where it turns out that words are shared that were thought private, it begins anew.
+  Totals explore(const Plan& plan, const Hooks& hooks, std::uint64_t limit, std::uint32_t preemptions = kUnbounded) {
     Totals totals;
-    mode_ = Mode::search;
+    mode_ = preemptions == kUnbounded ? Mode::search : Mode::bounded;
+    bound_ = preemptions;
     for (bool again = true; again;) {
       again = false;
       nodes_.clear();
@@ -273,7 +276,7 @@ class Scheduler {
   }
 
  private:
-  enum class Mode : std::uint8_t { search, random, replay };
+  enum class Mode : std::uint8_t { search, bounded, random, replay };
 
   static constexpr std::size_t kOwnWords = 1 + kMaxParticipants;
   static constexpr std::size_t kStackBytes = 256 * 1024;
@@ -313,6 +316,10 @@ class Scheduler {
     std::uint8_t wanted = 0;  // to be tried here
     std::uint8_t done = 0;
     std::uint8_t asleep = 0;  // what these would do has been seen already
+    // with a bound:
+    bool running = false;  // `runs_on` could have gone on, so that another choice is a preemption
+    std::uint8_t runs_on = 0;
+    std::uint32_t preemptions = 0;
     // the event that `chosen` made:
     bool wrote = false;
     Clock clock{};
@@ -494,6 +501,7 @@ class Scheduler {
   std::uint32_t choose() {
     switch (mode_) {
       case Mode::search: return choose_next_untried();
+      case Mode::bounded: return choose_within_bound();
       case Mode::random: return choose_randomly();
       case Mode::replay: break;
     }
@@ -528,6 +536,23 @@ class Scheduler {
       return run.participant;
     }
     return any_of(enabled_);
+  }
+
+  std::uint32_t choose_within_bound() {
+    const std::uint32_t depth = depth_++;
+    if (depth < nodes_.size()) return nodes_[depth].chosen;
+    Node node;
+    node.enabled = enabled_;
+    const std::uint32_t next = any_of(enabled_);
+    node.running = self_ < kOutside && next == self_;
+    node.chosen = node.runs_on = static_cast<std::uint8_t>(next);
+    if (depth > 0) {
+      const Node& parent = nodes_[depth - 1];
+      node.preemptions = parent.preemptions + (parent.running && parent.chosen != parent.runs_on ? 1U : 0U);
+    }
+    node.wanted = node.running && node.preemptions >= bound_ ? static_cast<std::uint8_t>(1U << next) : enabled_;
+    nodes_.push_back(node);
+    return next;
   }
 
   std::uint32_t choose_next_untried() {
@@ -680,6 +705,7 @@ class Scheduler {
   const Plan* plan_ = nullptr;
   std::size_t count_ = 0;
   Mode mode_ = Mode::search;
+  std::uint32_t bound_ = kUnbounded;
   std::uint8_t enabled_ = 0;
   std::uint8_t dead_ = 0;
   bool stuck_ = false;
