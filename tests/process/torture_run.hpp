@@ -67,8 +67,8 @@ class TortureFollower {
     const core::Bits begin = journal.next();
     const auto hear_it = [this](const SegmentEvent& event) { hear(event); };
     while (!all_heard() && !books_->complained.load()) {
-      // Where it lags by most of the journal (it was off the processor, or waited for one who stood still), what is lost
-      // says nothing of the dead.
+      // Where it lags by most of the journal (it was off the processor, or waited for one who stood still), what is
+      // lost says nothing of the dead.
       const std::uint64_t known = found.events.load() + found.lost.load();
       const std::uint64_t there = journal.next() - begin;
       if (there > known + segment->geometry().journal_entries / 4 * 3) found.overruns.fetch_add(1);
