@@ -204,6 +204,15 @@ struct Ledger {
   std::atomic<bool> enough{false};
   FollowerBooks follower{};
 
+  template <class Which>
+  [[nodiscard]] std::uint64_t killed_in(Which which) const noexcept {
+    std::uint64_t total = 0;
+    for (const auto& of_breaker : cut_short) {
+      for (std::size_t deed = 0; deed < kDeeds; ++deed)
+        total += which(deed) ? of_breaker.at(deed).load() : 0;
+    }
+    return total;
+  }
   /// Somebody who was killed: what it was doing. Its books go on with its successor.
   void bury(Books& dead) noexcept {
     const std::uint64_t deed = dead.deed.load();
@@ -212,12 +221,14 @@ struct Ledger {
     dead.deed.store(0);
   }
   [[nodiscard]] std::uint64_t killed_in_the_midst() const noexcept {
-    std::uint64_t total = 0;
-    for (const auto& of_breaker : cut_short) {
-      for (const auto& count : of_breaker)
-        total += count.load();
-    }
-    return total;
+    return killed_in([](std::size_t) { return true; });
+  }
+  /// Of these each may have taken one entry of the journal along.
+  [[nodiscard]] std::uint64_t killed_where_they_write() const noexcept {
+    return killed_in([](std::size_t deed) {
+      const auto what = static_cast<Deed>(deed);
+      return what != Deed::look && what != Deed::fork && what != Deed::follow;
+    });
   }
 };
 

@@ -34,10 +34,9 @@ void print_totals(const TortureRun& run, double seconds) {
     by_kind += fmt::format("{}{} {}", by_kind.empty() ? "" : ", ", count, kDeedNames.at(i));
   }
   fmt::print("operations: {} in {:.1f} s: {}\n", all, seconds, by_kind);
-  fmt::print(
-      "processes: {} started, {} killed, {} of them in the midst of an operation; {} times all at once; "
-      "{} left as zombies; {} stops\n",
-      totals.starts, totals.kills, ledger.killed_in_the_midst(), totals.kills_of_all, totals.zombies, totals.stops);
+  fmt::print("processes: {} started, {} killed, {} times all at once; {} operations cut short; {} zombies; {} stops\n",
+             totals.starts, totals.kills, totals.kills_of_all, ledger.killed_in_the_midst(), totals.zombies,
+             totals.stops);
   fmt::print("breakers: led through their states {} times in the midst of it; {} lives begun in the group\n",
              totals.quiet, totals.recycled);
   fmt::print("journal: {} events followed, {} lost, of which {} of single breakers; overrun {} times\n",
