@@ -48,6 +48,11 @@ class Words {
     const std::size_t at = offset(in, what);
     set(at, value(in, get(at)));
   }
+  /// Changes that word.
+  void damage_at(const std::byte* word, Bytes& in) const noexcept {
+    const auto at = static_cast<std::size_t>(word - base_);
+    set(at, value(in, get(at)));
+  }
 
  private:
   struct Part {
@@ -88,7 +93,8 @@ class Words {
         return kind >= 0x80 ? link.unlink().bits : link.bits;
       }
       case 8: {
-        const std::uint64_t record = in.byte() % (g_.records + 1U);
+        const std::uint8_t choice = in.byte();
+        const std::uint64_t record = choice >= 0x80 ? g_.records : choice % g_.records;  // the first that is none
         return (old & ~(core::low_bits(20) << Control::kRecordShift)) | (record << Control::kRecordShift);
       }
       case 9: return (old & ~(std::uint64_t{0xFF} << 56U)) | (std::uint64_t{in.byte()} << 56U);  // marks

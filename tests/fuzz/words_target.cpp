@@ -43,12 +43,20 @@ struct Watched {
   static inline std::uint64_t most = 0;
   static inline std::uint64_t due = ~std::uint64_t{0};  ///< the step before which a word changes
   static inline void (*meanwhile)() = nullptr;
+  static inline const void* last_read = nullptr;
   static void step() {
     if (++steps >= due) meanwhile();
     require(steps < kEndless, "an operation ends");
   }
 };
-using Env = core::AtomicEnv<Watched>;
+/// Remembers which word was read last: changed right then, it shows who reads it twice.
+struct Env : core::AtomicEnv<Watched> {
+  static std::uint64_t load(const Word& word, Order order) noexcept {
+    const std::uint64_t value = core::AtomicEnv<Watched>::load(word, order);
+    Watched::last_read = &word;
+    return value;
+  }
+};
 
 /// Numbers that are even belong to the dead.
 struct Kernel final : core::Presence::Kernel {
@@ -254,8 +262,13 @@ class Player {
       return;
     }
     Bytes in{armed_};
-    Watched::due = Watched::steps + 1 + in.byte();
-    words_.damage(in);
+    const std::uint8_t how = in.byte();
+    Watched::due = Watched::steps + 1 + how / 4U;
+    if (how % 4 != 0 && Watched::last_read != nullptr) {
+      words_.damage_at(static_cast<const std::byte*>(Watched::last_read), in);
+    } else {
+      words_.damage(in);
+    }
     armed_ = in.rest();
   }
 
@@ -477,6 +490,7 @@ void fuzz_words(Input input) {
   player = &now;
   Watched::meanwhile = [] { player->strike(); };
   Watched::due = ~std::uint64_t{0};
+  Watched::last_read = nullptr;
   now.look_up();
 
   Bytes in(input);
