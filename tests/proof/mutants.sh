@@ -74,6 +74,10 @@ compile() {
   "$compiler" "${flags[@]}" "tests/proof/$1.cpp" -o "$3" "${libraries[@]}"
 }
 
+finding() { # <log>
+  { grep -m1 -E 'FAILED|RACE|LIVELOCK' "$1" || grep -m1 -i 'violat' "$1" || head -n 1 "$1"; } | sed 's/^ *//; s/, in *$//'
+}
+
 # attempt <patch>: one line about it to stdout; what was compiled and found to build/mutants/<name>.
 attempt() {
   local patch=$1 name dir kind arguments title begin base code=0 words
@@ -99,7 +103,7 @@ attempt() {
   "$dir/checker" "${words[@]}" >"$dir/finding.log" 2>&1 || code=$?
   base=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }')
   case $code in
-    1) echo "killed    $name: $title ($base): $(grep -m1 -iE 'FAILED|RACE|LIVELOCK|violat' "$dir/finding.log" | sed 's/^ *//' | grep . || head -n 1 "$dir/finding.log")" ;;
+    1) echo "killed    $name: $title ($base): $(finding "$dir/finding.log")" ;;
     0) echo "SURVIVED  $name: $title ($base)" ;;
     *) echo "FAILED    $name: the checker ended with status $code ($dir/finding.log)" ;;
   esac

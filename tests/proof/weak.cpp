@@ -810,6 +810,7 @@ std::string shorten(const std::string& text, bool whole) {
     if (!in_setup) {
       if (const auto at = line.find("<0x"); at != std::string::npos) line.erase(at, line.find("> ", at) + 2 - at);
       if (line.ends_with(", (0)")) line.resize(line.size() - 5);
+      if (line.ends_with(", in ")) line.resize(line.size() - 5);
       lines.push_back("  " + line);
     }
     if (line.find("[BEFORE END]") != std::string::npos) in_setup = false;
@@ -874,6 +875,7 @@ Verdict run(const Options& options, std::uint64_t iterations) {
   verdict.holds = params.test_result == rl::test_result_success || !verdict.finished;
   if (verdict.holds) return verdict;
   verdict.failed_at = params.stop_iteration;
+  ++verdict.executions;  // the one that did not get to its end
   const std::string text(out.str().c_str());
   std::istringstream lines(text);
   std::getline(lines, verdict.finding);  // the name of the test
@@ -985,7 +987,7 @@ int main(int argc, char** argv) {
   app.add_option("--case", cases, "Only cases of this name, or pattern as of a shell; repeatable");
   app.add_option("--iterations", options.iterations, "Executions of each case (default: the case's own number)");
   app.add_option("--seed", options.seed, "Number of the first execution: everything that is drawn follows from it")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 62U));
   app.add_option("--bound", options.bound, "Instead of drawing: all executions with at most so many preemptions");
   app.add_flag("--history", options.whole_history, "Print the whole history of a violation");
   try {
