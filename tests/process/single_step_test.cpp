@@ -32,7 +32,7 @@ enum class Killed : std::uint8_t { there, not_there, nowhere };
 Killed kill_after(Stage& stage, const Op& op, std::uint64_t instructions) {
   Child child = fork_child([&]() -> int {
     if (!stage.segment().presence().ensure_current()) return 1;
-    ShmStorage<FakeClock> storage = stage.runner().storage();
+    ScriptedBreaker storage = stage.runner().storage();
     const Token token = stage.runner().tokens()[op.attempt];
     if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) return kNoTracing;
     ::raise(SIGSTOP);

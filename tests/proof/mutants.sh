@@ -75,7 +75,7 @@ compile() {
 }
 
 finding() { # <log>
-  { grep -m1 -E 'FAILED|RACE|LIVELOCK' "$1" || grep -m1 -i 'violat' "$1" || head -n 1 "$1"; } | sed 's/^ *//; s/, in *$//'
+  { grep -m1 -E 'FOUND|FAILED|RACE|LIVELOCK' "$1" || grep -m1 -i 'violat' "$1" || head -n 1 "$1"; } | sed 's/^ *//; s/, in *$//'
 }
 
 # attempt <patch>: one line about it to stdout; what was compiled and found to build/mutants/<name>.
@@ -114,7 +114,9 @@ intact() {
   local dir words code=0
   dir=$out/intact-$(md5sum <<<"$1 $2" | cut -c1-12)
   mkdir -p "$dir"
-  if ! compile "$1" include "$dir/checker" "$2" >"$dir/compile.log" 2>&1; then
+  if [ -x "build/release/tests/proof/shmcb-prove-$1" ]; then
+    cp "build/release/tests/proof/shmcb-prove-$1" "$dir/checker"
+  elif ! compile "$1" include "$dir/checker" "$2" >"$dir/compile.log" 2>&1; then
     echo "FAILED    unchanged, $1 $2: does not compile ($dir/compile.log)"
     return
   fi
