@@ -109,7 +109,11 @@ class BreakerGroup {
   [[nodiscard]] std::uint32_t limit() const noexcept { return rules().limit(); }
   [[nodiscard]] Millis idle_after() const noexcept { return Millis{rules().idle_after_ms()}; }
   /// Places the group has: those of its breakers, idle ones among them. Never more than the largest limit it had.
-  [[nodiscard]] std::uint64_t places() const noexcept { return groups().members(member_.entry); }
+  /// 0 where the segment is lost.
+  [[nodiscard]] std::uint64_t places() const noexcept {
+    const std::uint64_t places = groups().members(member_.entry);
+    return segment_.lost() ? 0 : places;
+  }
 
  private:
   BreakerGroup(Segment segment, GroupConfig config, C clock, R random)
@@ -132,7 +136,7 @@ class BreakerGroup {
   [[nodiscard]] core::GroupRules rules() const noexcept { return groups().rules(member_.entry); }
 
   [[nodiscard]] Error refusal(Errc code, const std::string& why) const {
-    return {code, "group '" + config_.name + "' in segment '" + segment_.name() + "': " + why};
+    return {segment_.lost() ? Errc::truncated : code, "group '" + config_.name + "' in segment '" + segment_.name() + "': " + why};
   }
 
   /// The group exists, or not: its numbers and ours.

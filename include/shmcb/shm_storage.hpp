@@ -69,15 +69,15 @@ class ShmStorage {
     if (token.admission == Admission::probe) return record_probe(token, outcome, completed_at);
     if (outcome == Outcome::ignored) {
       cell_.count_ignored();
-      return {.status = RecordStatus::ignored};
+      return {.error = segment_.lost() ? Errc::truncated : Errc::ok, .status = RecordStatus::ignored};
     }
     const core::CellRecord r = cell_.record_allowed({.period = token.period,
                                                      .started = token.started,
                                                      .failure = outcome == Outcome::failure,
                                                      .now_us = time_us(completed_at)},
                                                     start_, draw());
-    if (r.status == RecordStatus::counted && !r.transition) [[likely]] {
-      return {.error = r.error, .status = RecordStatus::counted};
+    if (r.status == RecordStatus::counted && !r.transition && r.error == Errc::ok) [[likely]] {
+      return {.status = RecordStatus::counted};
     }
     return finish_record(r);
   }
@@ -216,7 +216,7 @@ class ShmStorage {
     } else {
       message += to_string(code);
     }
-    return {code, std::move(message)};
+    return {named(code), std::move(message)};
   }
 
   /// Of a call that a mode lets run although its outcome is void.

@@ -21,7 +21,7 @@ struct BreakerScenario {
   std::vector<std::vector<Op>> participants{};
   std::array<std::uint32_t, kMaxParticipants> deaths{};  ///< see Scheduler::Plan
   StageOptions stage{};
-  bool tiny = false;       ///< TinyWidths
+  bool tiny = false;         ///< TinyWidths
   bool may_exhaust = false;  ///< the pool is so small that an operation may find no record
 };
 
@@ -58,24 +58,26 @@ struct BreakerScenario {
     case Op::Kind::mode: text += "was " + std::string(to_string(a.mode)); break;
     case Op::Kind::snapshot:
       text += std::string(to_string(a.state)) + " opened " + std::to_string(a.opened_at) + ", " +
-              std::to_string(a.successes) + " s " + std::to_string(a.failures) + " f " + std::to_string(a.rejected) + " r";
+              std::to_string(a.successes) + " s " + std::to_string(a.failures) + " f " + std::to_string(a.rejected) +
+              " r";
       break;
   }
   if (event.transition) {
-    text += " [" + std::string(to_string(event.transition->from)) + "->" + std::string(to_string(event.transition->to)) +
-            " " + std::string(to_string(event.transition->reason)) + " @" + std::to_string(event.transition->at) + "]";
+    text += " [" + std::string(to_string(event.transition->from)) + "->" +
+            std::string(to_string(event.transition->to)) + " " + std::string(to_string(event.transition->reason)) +
+            " @" + std::to_string(event.transition->at) + "]";
   }
   return text;
 }
 
 /// How much of a scenario is to be seen.
 struct Extent {
-  std::uint64_t limit = 100'000;     ///< executions of the systematic search
-  std::uint32_t preemptions = 0;     ///< where that is not enough, all schedules with so many; 0: none of these
+  std::uint64_t limit = 100'000;  ///< executions of the systematic search
+  std::uint32_t preemptions = 0;  ///< where that is not enough, all schedules with so many; 0: none of these
   std::uint64_t bounded_limit = 2'000'000;
   std::uint64_t random = 0;  ///< random executions instead
   std::uint64_t seed = 1;
-  std::string schedule{};            ///< this one alone, shown step by step
+  std::string schedule{};  ///< this one alone, shown step by step
 };
 
 struct CaseResult {
@@ -84,6 +86,7 @@ struct CaseResult {
   bool bounded = false;         ///< cut, but all with so many preemptions were seen
   bool death_happened = false;
   std::string failure{};  ///< empty: all held
+  std::string shown{};    ///< of one schedule, its steps
 };
 
 template <class WidthsOf>
@@ -114,7 +117,7 @@ class BreakerCase {
     scheduler.begin_plan();
     if (!extent.schedule.empty()) {
       result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
-      show_steps();
+      result_.shown = shown_steps();
     } else if (extent.random > 0) {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
@@ -233,6 +236,8 @@ class BreakerCase {
     const auto mix = [&key](std::uint64_t number) { key = (key ^ number) * 1099511628211U ^ (key >> 29U); };
     for (std::size_t i = 0; i < s_.participants.size(); ++i) {
       mix(stage_.scheduler().died(i) ? 99 : 98);
+      for (const std::uint32_t spare : stage_.spares_of(i))
+        mix(spare);
       for (const Event& event : events_[i]) {
         history_.push_back(event);
         mix_event(event, mix);
@@ -254,6 +259,7 @@ class BreakerCase {
       stage_.perform(cell, op, Stage<WidthsOf>::kEpilogue, tokens_now_, event);
       event.ended = stage_.scheduler().mark(Access::respond);
       if (s_.may_exhaust && event.answer.error == Errc::records_exhausted) {
+        if (stage_.has_record_to_take()) return fail("a record could be had, and was not found");
         event.ended = Event::kNever;
         keep_no_token(op);
       }
@@ -269,11 +275,15 @@ class BreakerCase {
     mix(static_cast<std::uint64_t>(a.error));
     mix(static_cast<std::uint64_t>(a.admission) * 64 + static_cast<std::uint64_t>(a.state) * 16 +
         static_cast<std::uint64_t>(a.status));
-    mix(static_cast<std::uint64_t>(a.mode));
-    mix(static_cast<std::uint64_t>(a.retry_at));
-    mix(static_cast<std::uint64_t>(a.opened_at));
-    mix(a.successes * 65536 + a.failures * 256 + a.rejected);
-    mix(event.transition ? 1 + static_cast<std::uint64_t>(event.transition->reason) : 0);
+    mix(static_cast<std::uint64_t>(a.mode) * 2 + (a.ramping ? 1 : 0));
+    for (const Tick tick : {a.retry_at, a.retry_after, a.opened_at})
+      mix(static_cast<std::uint64_t>(tick));
+    for (const std::uint64_t count : {a.successes, a.failures, a.slow, a.rejected})
+      mix(count);
+    if (!event.transition) return mix(0);
+    mix(1 + static_cast<std::uint64_t>(event.transition->reason));
+    mix(static_cast<std::uint64_t>(event.transition->from) * 4 + static_cast<std::uint64_t>(event.transition->to));
+    mix(static_cast<std::uint64_t>(event.transition->at));
   }
 
   bool check() {
@@ -297,16 +307,16 @@ class BreakerCase {
       text += " " + text_of(op) + ";";
     text += "\n  schedule: " + stage_.scheduler().schedule_text() + "\n";
     for (const Event& event : history_) {
-      text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) + "  (" +
-              std::to_string(event.begun) + ".." + (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) +
-              ")\n";
+      text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) +
+              "  (" + std::to_string(event.begun) + ".." +
+              (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) + ")\n";
     }
     result_.failure = text;
     return false;
   }
 
   /// One column a participant; runs of accesses to words that nobody else touches are summed up.
-  void show_steps() {
+  [[nodiscard]] std::string shown_steps() {
     constexpr std::size_t kColumn = 44;
     std::string text;
     std::size_t quiet = 0;
@@ -345,7 +355,7 @@ class BreakerCase {
       text += '\n';
     }
     end_quiet();
-    result_.failure += text;
+    return text;
   }
 
   BreakerScenario s_;

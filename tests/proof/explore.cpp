@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // shmcb-prove-explore: runs sets of scenarios on the production source under a deterministic scheduler and checks every
 // history that can be told from the others. Exit: 0 all held, 1 something did not, 2 wrong usage.
-#include <fmt/core.h>
-
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -13,8 +10,12 @@
 #include <string>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+#include <fmt/core.h>
+
 #include "proof/breaker_case.hpp"
 #include "proof/scenarios.hpp"
+#include "proof/scheduler_check.hpp"
 #include "proof/segment_cases.hpp"
 
 namespace shmcb::proof {
@@ -69,7 +70,7 @@ class Explorer {
   /// Runs one; with `each_death` also with each participant dying before each of its writes.
   void run(BreakerScenario scenario, bool each_death = false) {
     ++totals_.scenarios;
-    if (!each_death) {
+    if (!each_death || !options_.schedule.empty()) {
       (void)run_once(scenario);
       return;
     }
@@ -87,6 +88,7 @@ class Explorer {
   /// The same for one about a segment; `make` makes it anew.
   void run(const std::function<std::unique_ptr<SegmentCase>()>& make, bool each_death) {
     ++totals_.scenarios;
+    if (!options_.schedule.empty()) each_death = false;
     const std::size_t participants = make()->participants();
     for (std::size_t i = 0; i < (each_death ? participants : 1); ++i) {
       for (std::uint32_t k = each_death ? 1 : 0;; ++k) {
@@ -94,10 +96,18 @@ class Explorer {
         deaths[i] = k;
         const CaseResult r = make()->run({.limit = options_.limit, .schedule = options_.schedule}, deaths);
         count(r, deaths);
-        if (!r.death_happened || !r.failure.empty()) break;
+        if (!each_death || !r.death_happened || !r.failure.empty()) break;
         ++totals_.deaths;
       }
     }
+  }
+
+  void run_check(std::uint64_t seed) {
+    ++totals_.scenarios;
+    CaseResult r;
+    r.failure = SchedulerCheck(seed).difference(r.totals);
+    r.histories = r.totals.executions - r.totals.redundant;
+    count(r, {});
   }
 
   void run_randomly(const BreakerScenario& scenario, std::uint64_t executions, std::uint64_t seed) {
@@ -127,6 +137,7 @@ class Explorer {
     totals_.histories += r.histories;
     totals_.steps += r.totals.steps;
     if (!r.totals.complete) ++(r.bounded ? totals_.bounded : totals_.cut);
+    if (!r.shown.empty()) fmt::print("{}", r.shown);
     if (r.failure.empty()) return;
     ++totals_.failed;
     std::string deaths;
@@ -298,9 +309,9 @@ void registry(Explorer& explorer, bool deaths) {
   const StageOptions one{.breakers = 1};
   const StageOptions tight{.breakers = 3, .rings = 64};
   const std::vector<std::pair<StageOptions, Wishes>> all{
-      {two, {{"x"}, {"x"}}},          {two, {{"x"}, {"y"}}},  {one, {{"x"}, {"y"}}},          {one, {{"x"}, {"x"}}},
-      {tight, {{"x", 4}, {"y", 20}}}, {two, {{"x"}, {"x"}, {"x"}}}, {two, {{"x"}, {"x"}, {"y"}}},
-      {one, {{"x"}, {"y"}, {"x"}}},   {{.breakers = 2, .spares = false}, {{"x"}, {"y"}}},
+      {two, {{"x"}, {"x"}}},        {two, {{"x"}, {"y"}}},          {one, {{"x"}, {"y"}}},
+      {one, {{"x"}, {"x"}}},        {tight, {{"x", 4}, {"y", 20}}}, {two, {{"x"}, {"x"}, {"x"}}},
+      {two, {{"x"}, {"x"}, {"y"}}}, {one, {{"x"}, {"y"}, {"x"}}},   {{.breakers = 2, .spares = false}, {{"x"}, {"y"}}},
   };
   for (const auto& [options, wishes] : all) {
     if (!explorer.next()) continue;
@@ -323,9 +334,9 @@ void groups(Explorer& explorer, bool deaths) {
   const Recycling::Use b{.name = "b", .successes = 1};
   const Recycling::Use c{.name = "c", .failures = 1};
   const std::vector<One> all{
-      {1, {"a"}, {a, b}},           {1, {"a"}, {a_fails, b}},     {1, {"a"}, {a_twice, b}}, {1, {"a"}, {a_forced, b}},
-      {1, {"a"}, {b, c}},           {1, {"a"}, {b, b}},           {2, {"a"}, {a, b}},       {1, {}, {a, b}},
-      {2, {"a", "b"}, {a, c}},      {2, {"a", "b"}, {a, b}},      {1, {"a"}, {a, a, b}},    {1, {"a"}, {a, b, c}},
+      {1, {"a"}, {a, b}},           {1, {"a"}, {a_fails, b}}, {1, {"a"}, {a_twice, b}}, {1, {"a"}, {a_forced, b}},
+      {1, {"a"}, {b, c}},           {1, {"a"}, {b, b}},       {2, {"a"}, {a, b}},       {1, {}, {a, b}},
+      {2, {"a", "b"}, {a, c}},      {2, {"a", "b"}, {a, b}},  {1, {"a"}, {a, a, b}},    {1, {"a"}, {a, b, c}},
       {1, {"a"}, {a_forced, a, b}},
   };
   for (const One& one : all) {
@@ -341,7 +352,7 @@ void journal(Explorer& explorer, bool deaths) {
     std::uint32_t before;
     bool texts;
   };
-  const std::vector<One> all{{{1}, 0, false}, {{1, 1}, 0, false},  {{2, 1}, 0, false}, {{1, 1}, 0, true},
+  const std::vector<One> all{{{1}, 0, false}, {{1, 1}, 0, false},  {{2, 1}, 0, false},  {{1, 1}, 0, true},
                              {{1}, 16, true}, {{1, 1}, 31, false}, {{1, 17}, 3, false}, {{1, 17}, 20, true}};
   for (const One& one : all) {
     if (!explorer.next()) continue;
@@ -356,13 +367,23 @@ struct Set {
 
 const std::map<std::string, Set>& all_sets() {
   static const std::map<std::string, Set> sets{
-      {"alone", {"1 operation, every state, a death before every write", [](Explorer& e, const Options&) { alone(e); }}},
+      {"alone",
+       {"1 operation, every state, a death before every write", [](Explorer& e, const Options&) { alone(e); }}},
       {"pairs", {"1 against 1 operation, every state", [](Explorer& e, const Options&) { pairs(e, false, false); }}},
       {"pairs-tiny", {"the same, tags of 1 bit", [](Explorer& e, const Options&) { pairs(e, false, true); }}},
       {"pair-deaths",
-       {"1 against 1, every state, a death before every write", [](Explorer& e, const Options&) { pairs(e, true, false); }}},
+       {"1 against 1, every state, a death before every write",
+        [](Explorer& e, const Options&) { pairs(e, true, false); }}},
       {"recorders", {"3 outcomes at once", [](Explorer& e, const Options&) { recorders(e, false); }}},
-      {"recorder-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { recorders(e, true); }}},
+      {"recorder-deaths",
+       {"the same, a death before every write", [](Explorer& e, const Options&) { recorders(e, true); }}},
+      {"scheduler",
+       {"random programs, with the reduction and without",
+        [](Explorer& e, const Options& o) {
+          for (std::uint64_t n = 0; n < 2'000; ++n) {
+            if (e.next()) e.run_check(o.seed * 1'000'003 + n);
+          }
+        }}},
       {"registry", {"names, places and the arena", [](Explorer& e, const Options&) { registry(e, false); }}},
       {"registry-deaths",
        {"the same, a death before every write", [](Explorer& e, const Options&) { registry(e, true); }}},
@@ -401,8 +422,11 @@ int run(const Options& options) {
     const SetTotals& t = explorer.totals();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
     const bool held = t.failed == 0 && t.scenarios > 0;
-    fmt::print("{:16} {:>9} {:>12} {:>11} {:>8} {:>7} {:>5} {:>8.1f}  {}\n", name, t.scenarios, t.executions, t.histories,
-               t.deaths, t.bounded, t.cut, seconds, held ? "holds" : t.scenarios == 0 ? "NOTHING RUN" : "FAILS");
+    fmt::print("{:16} {:>9} {:>12} {:>11} {:>8} {:>7} {:>5} {:>8.1f}  {}\n", name, t.scenarios, t.executions,
+               t.histories, t.deaths, t.bounded, t.cut, seconds,
+               held               ? "holds"
+               : t.scenarios == 0 ? "NOTHING RUN"
+                                  : "FAILS");
     std::fflush(stdout);
     ++(held ? passed : failed);
     if (options.until_found && failed > 0) break;
@@ -423,10 +447,13 @@ int main(int argc, char** argv) {
   app.add_option("--schedule", options.schedule, "of that scenario only this schedule, shown step by step");
   app.add_flag("--until-found", options.until_found, "end with the first finding");
   app.add_option("--limit", options.limit, "executions of one scenario, then it is cut")->capture_default_str();
-  app.add_option("--preemptions", options.preemptions,
-                 "for a scenario that was cut: all schedules with at most so many (2 for 3 x 2 operations); 0: leave it cut")
+  app.add_option(
+         "--preemptions", options.preemptions,
+         "for a scenario that was cut: all schedules with at most so many (2 for 3 x 2 operations); 0: leave it cut")
       ->capture_default_str();
-  app.add_option("--fraction", options.fraction, "of each set's scenarios")->check(CLI::Range(0.0, 1.0))->capture_default_str();
+  app.add_option("--fraction", options.fraction, "of each set's scenarios")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "of what is drawn, and of the fraction")->capture_default_str();
   app.add_option("--executions", options.executions, "of the set 'random'")->capture_default_str();
   CLI11_PARSE(app, argc, argv);

@@ -28,8 +28,8 @@ struct Op {
   Outcome outcome = Outcome::success;
   CircuitState to = CircuitState::closed;
   Mode mode = Mode::automatic;
-  Tick lasts = rules::kNever;   ///< of a mode
-  std::uint8_t settings = 0;    ///< which of the scenario's
+  Tick lasts = rules::kNever;  ///< of a mode
+  std::uint8_t settings = 0;   ///< which of the scenario's
   Tick at = 0;
 };
 
@@ -86,9 +86,7 @@ class Reference {
     switch (op.kind) {
       case Op::Kind::admit: admit(op, answer, transition); break;
       case Op::Kind::record: answer.status = record(op, transition); break;
-      case Op::Kind::force:
-        carry_out(rules::force(breaker_, settings_, op.at, op.to, 0), transition);
-        break;
+      case Op::Kind::force: carry_out(rules::force(breaker_, settings_, op.at, op.to, 0), transition); break;
       case Op::Kind::mode:
         answer.mode = rules::mode_at(breaker_, op.at);
         carry_out(rules::set_mode(breaker_, op.at, op.mode, op.lasts == rules::kNever ? op.lasts : op.at + op.lasts),
@@ -170,7 +168,8 @@ class Reference {
       hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x9e37'79b9'7f4a'7c15U;
       hash ^= hash >> 29U;
     };
-    for (const Tick tick : {breaker_.opened_at, breaker_.open_until, breaker_.since, breaker_.mode_until, breaker_.lease_at})
+    for (const Tick tick :
+         {breaker_.opened_at, breaker_.open_until, breaker_.since, breaker_.mode_until, breaker_.lease_at})
       mix(tick);
     mix(breaker_.state);
     mix(breaker_.mode);
@@ -248,8 +247,7 @@ class Reference {
       answer.retry_after = decision.retry_after;
     }
     if (!decision.counts) return;
-    tokens_[op.token] = {
-        .period = generation_, .started = rules::started_at(op.at), .admission = decision.admission};
+    tokens_[op.token] = {.period = generation_, .started = rules::started_at(op.at), .admission = decision.admission};
     if (decision.admission == Admission::probe) tokens_[op.token].period = next_probe_++;
   }
 
@@ -291,8 +289,7 @@ class Reference {
       std::move(window_.begin() + 1, window_.end(), window_.begin());
       --count_;
     }
-    window_[count_++] = {at, op.outcome == Outcome::failure,
-                         rules::is_slow(settings_, token.started, op.at)};
+    window_[count_++] = {at, op.outcome == Outcome::failure, rules::is_slow(settings_, token.started, op.at)};
     ++outcomes_;
     return at;
   }
@@ -316,8 +313,8 @@ class Reference {
     if (settings_.revision > settings.revision) return;
     if (settings_.window < settings.window || settings_.within_ms < settings.within_ms) {
       const std::size_t first = first_counted();  // what has left it does not come back
-      std::move(window_.begin() + static_cast<std::ptrdiff_t>(first), window_.begin() + static_cast<std::ptrdiff_t>(count_),
-                window_.begin());
+      std::move(window_.begin() + static_cast<std::ptrdiff_t>(first),
+                window_.begin() + static_cast<std::ptrdiff_t>(count_), window_.begin());
       count_ -= first;
     }
     std::optional<Transition> none;
@@ -352,8 +349,8 @@ class Linearizer {
   /// What is claimed:
   /// - each operation that ended has its answer, at one point between its begin and its end;
   /// - one that did not end happened at one point after its begin, or not at all;
-  /// - the reported transitions are those of that order, as a multiset; of those that did not end one each may be
-  ///   missing;
+  /// - the reported transitions are those of that order, as a multiset, each reported by an operation that ran beside the
+  ///   one it is due to; of those that did not end one each may be missing;
   /// - beside other operations a snapshot has two points: one for the record, and, not before it, one for the counts of
   ///   that period's window; rejections may lag;
   /// - with `modes` (or other settings) among the operations: an outcome has two points, its judgement and its entry,
@@ -361,14 +358,12 @@ class Linearizer {
   ///   point of its own.
   Linearizer(const std::vector<Event>& history, bool modes) : history_(history), modes_(modes) {
     for (const Event& event : history_) {
-      if (event.transition) reported_.push_back(*event.transition);
-      if (event.ended == Event::kNever) ++unended_;
+      if (event.transition) ++reported_;
     }
-    std::sort(reported_.begin(), reported_.end());
   }
 
   [[nodiscard]] bool explains(const Reference& start) {
-    std::vector<Transition> made;
+    std::vector<Made> made;
     return search(start, (std::uint64_t{1} << history_.size()) - 1, made);
   }
 
@@ -377,13 +372,26 @@ class Linearizer {
  private:
   static constexpr std::size_t kNobody = kMaxEvents;
 
-  bool search(const Reference& now, std::uint64_t left, std::vector<Transition>& made) {
+  struct Made {
+    Transition transition{};
+    std::size_t by = 0;  ///< the operation that it is due to
+  };
+
+  bool search(const Reference& now, std::uint64_t left, std::vector<Made>& made) {
     // Where it has been before, by whatever order, it ended in nothing.
     std::uint64_t place = now.digest() ^ (left * 0x9e37'79b9'7f4a'7c15U) ^ (pending_ * 0xff51'afd7'ed55'8ccdU);
-    for (const Transition& t : made)
-      place += (static_cast<std::uint64_t>(t.reason) * 64 + static_cast<std::uint64_t>(t.at) + 1) * 0xc4ce'b9fe'1a85'ec53U;
+    const auto mix = [&place](std::uint64_t number) {
+      place = (place ^ number) * 0xbf58'476d'1ce4'e5b9U;
+      place ^= place >> 31U;
+    };
+    for (const Made& m : made) {
+      mix(static_cast<std::uint64_t>(m.transition.reason) * 64 + static_cast<std::uint64_t>(m.transition.from) * 8 +
+          static_cast<std::uint64_t>(m.transition.to));
+      mix(static_cast<std::uint64_t>(m.transition.at));
+      mix(m.by);
+    }
     for (std::size_t i = 0; i < history_.size(); ++i)
-      place += looked_at_[i] * (i + 3) * 0xbf58'476d'1ce4'e5b9U;
+      mix(looked_at_[i]);
     if (!been_.insert(place).second) return false;
     bool all_may_be_left_out = true;
     // The earliest end of those that are left: nothing that began after it can come before it.
@@ -403,7 +411,7 @@ class Linearizer {
   }
 
   /// The operation `i` comes next, or a part of it.
-  bool take(const Reference& now, std::uint64_t left, std::size_t i, std::vector<Transition>& made) {
+  bool take(const Reference& now, std::uint64_t left, std::size_t i, std::vector<Made>& made) {
     const Event& event = history_[i];
     const std::uint64_t without = left & ~(std::uint64_t{1} << i);
     if (pending_ == i) {
@@ -412,16 +420,19 @@ class Linearizer {
       const RecordStatus status = next.take_effect(event.op, transition);
       if (event.ended != Event::kNever && event.answer.status != status) return false;
       pending_ = kNobody;
-      const bool found = go_on(next, without, transition, made);
+      const bool found = go_on(next, without, i, transition, made);
       pending_ = i;
       return found;
     }
     if (pending_ != kNobody && now.waits(event.op)) return false;
-    if (event.op.kind == Op::Kind::snapshot && overlaps(i)) return take_look(now, left, i, made);
+    if (event.op.kind == Op::Kind::snapshot && overlaps(i)) {
+      return meets_only_the_dead(i) ? take_late_look(now, without, i, made) : take_look(now, left, i, made);
+    }
     Reference next = now;
     std::optional<Transition> transition;
     const Answer answer = next.perform(event.op, transition);
-    if ((event.ended == Event::kNever || answer == event.answer) && go_on(next, without, transition, made)) return true;
+    if ((event.ended == Event::kNever || answer == event.answer) && go_on(next, without, i, transition, made))
+      return true;
     if (!modes_ || !meets_mode(i)) return false;
     if (event.op.kind == Op::Kind::admit) {
       next = now;
@@ -439,8 +450,20 @@ class Linearizer {
     return false;
   }
 
+  /// A snapshot where nobody acts any more: exact, but that each of the dead may have taken a rejection along.
+  bool take_late_look(const Reference& now, std::uint64_t without, std::size_t i, std::vector<Made>& made) {
+    Answer shown = now.look();
+    const Answer& seen = history_[i].answer;
+    std::uint64_t dead_admits = 0;
+    for (const Event& event : history_)
+      dead_admits += event.ended == Event::kNever && event.op.kind == Op::Kind::admit ? 1U : 0U;
+    if (seen.rejected > shown.rejected || seen.rejected + dead_admits < shown.rejected) return false;
+    shown.rejected = seen.rejected;
+    return seen == shown && search(now, without, made);
+  }
+
   /// A snapshot beside other operations: first the record, then the window of that period.
-  bool take_look(const Reference& now, std::uint64_t left, std::size_t i, std::vector<Transition>& made) {
+  bool take_look(const Reference& now, std::uint64_t left, std::size_t i, std::vector<Made>& made) {
     const Event& event = history_[i];
     const Answer& seen = event.answer;
     const std::uint64_t without = left & ~(std::uint64_t{1} << i);
@@ -453,7 +476,7 @@ class Linearizer {
         return false;
       }
       const bool by_record = seen.state == CircuitState::half_open;
-      if (by_record && seen.successes != shown.successes) return false;
+      if (by_record && (seen.successes != shown.successes || seen.failures != 0 || seen.slow != 0)) return false;
       period = now.generation();
       const bool found = search(now, by_record ? without : left, made);
       period = 0;
@@ -470,9 +493,9 @@ class Linearizer {
     return found;
   }
 
-  bool go_on(const Reference& next, std::uint64_t left, const std::optional<Transition>& transition,
-             std::vector<Transition>& made) {
-    if (transition) made.push_back(*transition);
+  bool go_on(const Reference& next, std::uint64_t left, std::size_t by, const std::optional<Transition>& transition,
+             std::vector<Made>& made) {
+    if (transition) made.push_back({*transition, by});
     const bool found = search(next, left, made);
     if (transition) made.pop_back();
     return found;
@@ -487,27 +510,45 @@ class Linearizer {
     }
     return false;
   }
+  [[nodiscard]] bool meets_only_the_dead(std::size_t i) const {
+    if (history_[i].ended == Event::kNever) return false;
+    for (std::size_t k = 0; k < history_.size(); ++k) {
+      if (overlap(i, k) && history_[k].ended != Event::kNever) return false;
+    }
+    return true;
+  }
   /// Whether somebody sets a mode or other settings at the same time, or writes down that one is over.
   [[nodiscard]] bool meets_mode(std::size_t i) const {
     for (std::size_t k = 0; k < history_.size(); ++k) {
       const Op::Kind kind = history_[k].op.kind;
-      if (overlap(i, k) && (kind == Op::Kind::mode || kind == Op::Kind::replace || kind == Op::Kind::admit)) return true;
+      if (overlap(i, k) && (kind == Op::Kind::mode || kind == Op::Kind::replace || kind == Op::Kind::admit))
+        return true;
     }
     return false;
   }
 
-  /// Each reported one was made, and of those made at most as many are missing as operations did not end.
-  [[nodiscard]] bool same_transitions(const std::vector<Transition>& made) const {
-    if (made.size() < reported_.size() || made.size() > reported_.size() + unended_) return false;
-    std::vector<Transition> sorted = made;
-    std::sort(sorted.begin(), sorted.end());
-    return std::includes(sorted.begin(), sorted.end(), reported_.begin(), reported_.end());
+  /// Whether the transitions that were made are those that were reported: each by an operation that ran beside the one
+  /// that it is due to, or was that one; or by nobody, where one that could have committed it did not end.
+  [[nodiscard]] bool same_transitions(const std::vector<Made>& made) const {
+    return made.size() >= reported_ && assigned(made, 0, 0, 0);
+  }
+  [[nodiscard]] bool assigned(const std::vector<Made>& made, std::size_t next, std::uint64_t used,
+                              std::size_t reports) const {
+    if (next == made.size()) return reports == reported_;
+    for (std::size_t i = 0; i < history_.size(); ++i) {
+      const Event& event = history_[i];
+      if ((used >> i & 1U) != 0 || (i != made[next].by && !overlap(i, made[next].by))) continue;
+      const bool reported = event.transition && *event.transition == made[next].transition;
+      const bool excused = event.ended == Event::kNever && event.op.kind != Op::Kind::snapshot;
+      if (!reported && !excused) continue;
+      if (assigned(made, next + 1, used | (std::uint64_t{1} << i), reports + (reported ? 1 : 0))) return true;
+    }
+    return false;
   }
 
   const std::vector<Event>& history_;
   bool modes_;
-  std::vector<Transition> reported_;
-  std::size_t unended_ = 0;
+  std::size_t reported_ = 0;
   std::size_t pending_ = kNobody;  // whose outcome is judged and has not taken effect
   std::array<std::uint64_t, kMaxEvents> looked_at_{};
   std::unordered_set<std::uint64_t> been_;

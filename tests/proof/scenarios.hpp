@@ -45,6 +45,13 @@ inline constexpr Tick kSlice = 10;  // cooldown and probe timeout
     s.failures = 0;
     s.consecutive_failures = 2;
     s.success_threshold = 1;
+  } else if (name == "slow") {
+    s.failures = 0;
+    s.slow_percent = 50;
+    s.slow_minimum_calls = 2;
+    s.slower_than_ms = 5;
+    s.reopen_on_slow_probe = true;
+    s.success_threshold = 1;
   } else if (name == "ramp") {
     s.window = 2;
     s.success_threshold = s.probe_limit = 1;
@@ -64,7 +71,7 @@ inline constexpr Tick kSlice = 10;  // cooldown and probe timeout
   smaller.revision = 2;
   return {s, larger, smaller};
 }
-inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate", "run", "ramp"};
+inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate", "run", "slow", "ramp"};
 
 /// What there is to do in a state; tokens of three kinds at most: one of the present period, one of an earlier one, and
 /// each probe that is out or was.
@@ -99,6 +106,7 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
     ops.push_back({.kind = Op::Kind::force, .to = to, .at = now});
   for (const Mode mode : {Mode::disabled, Mode::forced_closed, Mode::forced_open, Mode::observe, Mode::automatic})
     ops.push_back({.kind = Op::Kind::mode, .mode = mode, .at = now});
+  ops.push_back({.kind = Op::Kind::mode, .mode = Mode::forced_closed, .lasts = kSlice, .at = now});
   ops.push_back({.kind = Op::Kind::replace, .settings = 1, .at = now});
   ops.push_back({.kind = Op::Kind::replace, .settings = 2, .at = now});
   ops.push_back({.kind = Op::Kind::snapshot, .at = now});
@@ -138,7 +146,10 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
       };
       for (const Op& op : operations_in(r.reference, r.now, r.tokens)) {
         if (op.at != r.now || op.kind == Op::Kind::snapshot || op.kind == Op::Kind::replace) continue;
-        if (op.kind == Op::Kind::mode && op.mode != Mode::disabled && op.mode != Mode::observe) continue;
+        if (op.kind == Op::Kind::mode && op.mode != Mode::disabled && op.mode != Mode::observe &&
+            op.lasts == rules::kNever) {
+          continue;
+        }
         if (op.kind == Op::Kind::admit && r.tokens == kMostTokens) continue;
         step(op);
       }

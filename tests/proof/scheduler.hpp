@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -17,6 +16,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <boost/context/detail/fcontext.hpp>
 
 #include "shmcb/core/env.hpp"
 
@@ -62,7 +63,8 @@ class Scheduler {
   using Body = std::function<void()>;
 
   /// `words`: the segment; some more are kept for the scheduler's own events.
-  explicit Scheduler(std::size_t words) : arena_(words + kOwnWords), touched_(arena_.size()), last_(arena_.size()), last_hashed_(arena_.size()) {
+  explicit Scheduler(std::size_t words)
+      : arena_(words + kOwnWords), touched_(arena_.size()), last_(arena_.size()), last_hashed_(arena_.size()) {
     for (auto& stack : stacks_)
       stack = std::make_unique<std::byte[]>(kStackBytes);
   }
@@ -302,7 +304,7 @@ class Scheduler {
   /// The newest events on a word in this execution, as their number + 1.
   struct Last {
     std::uint32_t write = 0;
-    Clock reads{};  // since that write
+    Clock reads{};   // since that write
     Clock writes{};  // for marks
     std::uint32_t execution = 0;
   };
@@ -561,7 +563,8 @@ class Scheduler {
     node.pending = pending_;
     node.enabled = enabled_;
     for (std::uint32_t i = 0; i < count_; ++i) {
-      if ((enabled_ >> i & 1U) != 0 && would_write(pending_[i])) node.writes = static_cast<std::uint8_t>(node.writes | (1U << i));
+      if ((enabled_ >> i & 1U) != 0 && would_write(pending_[i]))
+        node.writes = static_cast<std::uint8_t>(node.writes | (1U << i));
     }
     if (depth_ > 0) node.asleep = still_asleep(nodes_[depth_ - 1]);
     const auto awake = static_cast<std::uint8_t>(enabled_ & ~node.asleep);
@@ -611,11 +614,13 @@ class Scheduler {
     Last& last = last_[index_of(pending)];
     if (last.execution != execution_) last = {.execution = execution_};
     Clock clock = known_[self_];
+    std::array<std::uint32_t, 2 * kMaxParticipants> met{};
+    std::size_t meetings = 0;
     const auto meets = [&](std::uint32_t event) {  // event + 1; 0: none
       if (event == 0) return;
       const Node& other = nodes_[event - 1];
       if (other.chosen == self_) return;
-      if (event > known_[self_][other.chosen]) found_race(event - 1, number);
+      met[meetings++] = event;
       for (std::size_t i = 0; i < kMaxParticipants; ++i)
         clock[i] = std::max(clock[i], other.clock[i]);
     };
@@ -634,6 +639,20 @@ class Scheduler {
       for (std::uint32_t i = 0; i < kMaxParticipants; ++i)
         meets(last.reads[i]);
     }
+    for (std::size_t a = 0; a < meetings; ++a) {
+      const std::uint32_t event = met[a];
+      const std::uint8_t other = nodes_[event - 1].chosen;
+      if (event <= known_[self_][other]) continue;
+      // Without `event` this access still comes after the others that it meets and that do not come after `event`.
+      Clock without = known_[self_];
+      for (std::size_t b = 0; b < meetings; ++b) {
+        const Node& node_met = nodes_[met[b] - 1];
+        if (met[b] <= event || node_met.clock[other] >= event) continue;
+        for (std::size_t i = 0; i < kMaxParticipants; ++i)
+          without[i] = std::max(without[i], node_met.clock[i]);
+      }
+      found_race(event - 1, number, without);
+    }
     clock[self_] = number + 1;
     node.clock = clock;
     known_[self_] = clock;
@@ -650,13 +669,13 @@ class Scheduler {
   /// Events `first` and `second` (which is being made) could come in the other order: some participant that can begin
   /// that has to be tried at `first`. (Source sets: P. Abdulla, S. Aronis, B. Jonsson, K. Sagonas, "Optimal dynamic
   /// partial order reduction", POPL 2014.)
-  void found_race(std::uint32_t first, std::uint32_t second) {
+  void found_race(std::uint32_t first, std::uint32_t second, const Clock& second_clock) {
     const std::uint8_t by = nodes_[first].chosen;
     Clock begins{};  // of each participant, its first event that does not come after `first`, + 1
     std::uint8_t initials = 0;
     for (std::uint32_t n = first + 1; n <= second; ++n) {
       const std::uint8_t who = n == second ? static_cast<std::uint8_t>(self_) : nodes_[n].chosen;
-      const Clock& clock = n == second ? known_[self_] : nodes_[n].clock;
+      const Clock& clock = n == second ? second_clock : nodes_[n].clock;
       if (n != second && clock[by] >= first + 1) continue;
       if (begins[who] != 0) continue;
       begins[who] = n + 1;

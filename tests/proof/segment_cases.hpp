@@ -128,9 +128,9 @@ class Registering final : public SegmentCase {
       std::uint64_t period = 0;
       core::SearchStart start;
       if (cell.allowed(period)) {
-        got.status =
-            cell.record_allowed({.period = period, .started = 0, .failure = false, .now_us = 0}, start, [] { return 0U; })
-                .status;
+        got.status = cell.record_allowed({.period = period, .started = 0, .failure = false, .now_us = 0}, start,
+                                         [] { return 0U; })
+                         .status;
       }
     }
     got.ended = true;
@@ -166,7 +166,7 @@ class Registering final : public SegmentCase {
           if (got.place != cell.index()) return "'" + name + "' was given out at two places";
           if (got.status != RecordStatus::counted) return "an outcome of '" + name + "' was not counted";
           ++counted;
-        } else if (got.error != Errc::registry_full && got.error != Errc::ring_full) {
+        } else if ((got.error != Errc::registry_full && got.error != Errc::ring_full) || wishes_.size() <= places_) {
           return "registering '" + name + "' answers " + std::string(to_string(got.error));
         }
         creators += got.created ? 1U : 0U;
@@ -282,9 +282,8 @@ class Recycling final : public SegmentCase {
     }
     core::SearchStart start;
     for (std::uint32_t n = 0; admits && got.error == Errc::ok && n < use.failures + use.successes; ++n) {
-      const core::CellRecord r =
-          cell.record_allowed({.period = period, .started = 0, .failure = n < use.failures, .now_us = kNow * 1'000}, start,
-                              no_chance);
+      const core::CellRecord r = cell.record_allowed(
+          {.period = period, .started = 0, .failure = n < use.failures, .now_us = kNow * 1'000}, start, no_chance);
       got.error = r.error;
       if (r.status == RecordStatus::counted) ++got.counted;
       if (r.status == RecordStatus::stale) ++got.stale;
@@ -323,7 +322,8 @@ class Recycling final : public SegmentCase {
       const Errc error = registry(StageType::kEpilogue).find(name, cell, member());
       if (error != Errc::ok && error != Errc::breaker_not_found) return "looking for '" + name + "' fails";
       if (error == Errc::breaker_not_found) {
-        if (counted != 0) return "'" + name + "' is gone with " + std::to_string(counted) + " outcomes that were counted";
+        if (counted != 0)
+          return "'" + name + "' is gone with " + std::to_string(counted) + " outcomes that were counted";
         if (forced) return "'" + name + "' is gone although somebody has opened it";
         continue;
       }
@@ -332,7 +332,9 @@ class Recycling final : public SegmentCase {
       if (forced && state.state != CircuitState::open) return "'" + name + "' was opened and is not open";
       const std::uint64_t seen = state.successes + state.failures;
       const std::uint32_t by_dead = dead_users_of(name);
-      if (!forced && (seen < counted || seen > counted + by_dead)) {
+      // One who died forcing it may have done so.
+      const bool may_be_forced = forced || dead_forcer_of(name);
+      if (!may_be_forced && (seen < counted || seen > counted + by_dead)) {
         return "'" + name + "' has " + std::to_string(seen) + " outcomes, where " + std::to_string(counted) +
                " were counted";
       }
@@ -346,10 +348,12 @@ class Recycling final : public SegmentCase {
     for (std::uint32_t n = 0; n < limit_; ++n) {
       core::BreakerCell<Env> cell;
       bool created = false;
-      const Errc error = registry(StageType::kEpilogue)
-                             .find_or_add("new-" + std::to_string(n), settings_, 1'000'000 + n, cell, created, member());
-      const bool open = std::any_of(got_.begin(), got_.end(), [](const Got& got) { return got.forced; }) ||
-                        (dead() > 0 && std::any_of(uses_.begin(), uses_.end(), [](const Use& use) { return use.forces; }));
+      const Errc error =
+          registry(StageType::kEpilogue)
+              .find_or_add("new-" + std::to_string(n), settings_, 1'000'000 + n, cell, created, member());
+      const bool open =
+          std::any_of(got_.begin(), got_.end(), [](const Got& got) { return got.forced; }) ||
+          (dead() > 0 && std::any_of(uses_.begin(), uses_.end(), [](const Use& use) { return use.forces; }));
       if (error != Errc::ok && !(open && error == Errc::group_full)) {
         return "a place of the group is lost: " + std::string(to_string(error));
       }
@@ -363,6 +367,13 @@ class Recycling final : public SegmentCase {
     for (std::size_t i = 0; i < uses_.size(); ++i)
       count += uses_[i].name == name && !lives(i) ? 1U : 0U;
     return count;
+  }
+
+  [[nodiscard]] bool dead_forcer_of(const std::string& name) {
+    for (std::size_t i = 0; i < uses_.size(); ++i) {
+      if (uses_[i].forces && uses_[i].name == name && !lives(i)) return true;
+    }
+    return false;
   }
 
   std::vector<Use> uses_;

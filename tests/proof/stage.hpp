@@ -16,7 +16,7 @@
 
 namespace shmcb::proof {
 
-/// Shrunk, so that they come round within a scenario.
+/// Shrunk: what tells laps and periods of slots apart differs in one bit only, and comes round with every second one.
 struct TinyWidths {
   static constexpr unsigned lap = 1;
   static constexpr unsigned slot_generation = 1;
@@ -27,10 +27,10 @@ struct TinyWidths {
 struct StageOptions {
   std::uint32_t breakers = 2;
   std::uint32_t participants = 8;
-  std::uint32_t records = 0;  ///< 0: as many as production has
-  std::uint32_t rings = 0;    ///< slots for all; 0: enough for each breaker
-  bool quiet_journal = false; ///< no points in the journal: nothing that a breaker does depends on it
-  bool spares = true;         ///< each participant has a record in hand, as one has that has published before
+  std::uint32_t records = 0;   ///< 0: as many as production has
+  std::uint32_t rings = 0;     ///< slots for all; 0: enough for each breaker
+  bool quiet_journal = false;  ///< no points in the journal: nothing that a breaker does depends on it
+  bool spares = true;          ///< each participant has a record in hand, as one has that has published before
 };
 
 template <class WidthsOf>
@@ -99,7 +99,8 @@ class Stage {
     Answer& answer = event.answer;
     const auto keep = [&event](Errc error, const std::optional<core::CellTransition>& transition) {
       event.answer.error = error;
-      if (transition) event.transition = {transition->reason, transition->from, transition->after.state, transition->at};
+      if (transition)
+        event.transition = {transition->reason, transition->from, transition->after.state, transition->at};
     };
     switch (op.kind) {
       case Op::Kind::admit: admit(cell, op, answer, tokens[op.token], keep); break;
@@ -140,9 +141,7 @@ class Stage {
         answer.mode = m.previous;
         break;
       }
-      case Op::Kind::replace:
-        answer.error = cell.replace_settings((*settings_)[op.settings], now_us, kNoChance);
-        break;
+      case Op::Kind::replace: answer.error = cell.replace_settings((*settings_)[op.settings], now_us, kNoChance); break;
       case Op::Kind::snapshot: {
         core::CellState state;
         answer.error = cell.snapshot(state);
@@ -159,6 +158,28 @@ class Stage {
     }
   }
   void use_settings(const std::vector<Settings>& settings) { settings_ = &settings; }
+
+  /// Whether somebody in need of a record should get one, now that nothing runs.
+  [[nodiscard]] bool has_record_to_take() {
+    std::vector<bool> named(geometry_.records, false);
+    for (std::uint32_t i = 0; i < geometry_.breakers; ++i)
+      named[core::ControlWord<WidthsOf>{Env::load(view_.breaker(i)->control, Env::acquire)}.record()] = true;
+    for (std::uint32_t i = 1; i < geometry_.records; ++i) {
+      const core::OwnerWord owner{Env::load(view_.record(i)->owner, Env::acquire)};
+      const bool of_dead = owner.participant() < kMaxParticipants && scheduler_.died(owner.participant());
+      if (!named[i] && (owner.free() || owner.published() || of_dead)) return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] std::array<std::uint32_t, 2> spares_of(std::size_t participant) {
+    core::Presence& presence = *presences_[participant];
+    const std::array<std::uint32_t, 2> kept{presence.take_spare(), presence.take_spare()};
+    for (const std::uint32_t spare : kept) {
+      if (spare != 0) (void)presence.keep_spare(spare);
+    }
+    return kept;
+  }
 
   /// What is wrong with the records at the end; `may_leave`: how many the dead may have left behind.
   [[nodiscard]] std::string wrong_with_records(std::uint32_t may_leave) {
@@ -275,7 +296,9 @@ class Stage {
       const std::uint64_t at = offset - g.records_offset;
       const std::uint64_t part = at % sizeof(core::RecordCell<Env>) / 8;
       const std::string record = "record" + std::to_string(at / sizeof(core::RecordCell<Env>));
-      return part == 0 ? record + ".owner" : part == 1 ? record + ".breaker" : record + "[" + std::to_string(part - 2) + "]";
+      return part == 0   ? record + ".owner"
+             : part == 1 ? record + ".breaker"
+                         : record + "[" + std::to_string(part - 2) + "]";
     }
     if (in(g.rings_offset, g.ring_slots * 8)) return "slot" + std::to_string((offset - g.rings_offset) / 8);
     if (in(g.journal_offset, g.journal_entries * 64)) {
@@ -300,7 +323,8 @@ class Stage {
   /// Dead is who died here. Asking is an access like any other.
   struct Kernel final : core::Presence::Kernel {
     bool renew(core::Presence& /*presence*/) noexcept override { return true; }
-    bool is_dead(const core::Presence& presence, std::uint16_t number, std::uint32_t /*incarnation*/) noexcept override {
+    bool is_dead(const core::Presence& presence, std::uint16_t number,
+                 std::uint32_t /*incarnation*/) noexcept override {
       return is_unheld(presence, number);
     }
     bool is_unheld(const core::Presence& /*presence*/, std::uint16_t number) noexcept override {
@@ -313,21 +337,15 @@ class Stage {
     auto& presence = presences_[i].emplace(kernel_);
     presence.become(static_cast<std::uint16_t>(i), 1);
     // Beyond the ownerships of the setup: no two may be the same value.
-    for (int n = 0; n < 4; ++n)
+    for (int n = 0; n < (i < kMaxParticipants && spare_[i] != 0 ? 8 : 4); ++n)
       (void)presence.own();
     if (i < kMaxParticipants && spare_[i] != 0) (void)presence.keep_spare(spare_[i]);
   }
 
   [[nodiscard]] bool is_spare(std::uint32_t record, std::uint32_t participant) {
     if (participant >= kPresences) return false;
-    core::Presence& presence = *presences_[participant];
-    std::array<std::uint32_t, 2> kept{presence.take_spare(), presence.take_spare()};
-    bool found = false;
-    for (const std::uint32_t spare : kept) {
-      if (spare == record) found = true;
-      if (spare != 0) (void)presence.keep_spare(spare);
-    }
-    return found;
+    const auto kept = spares_of(participant);
+    return kept[0] == record || kept[1] == record;
   }
 
   template <class Keep>
@@ -361,7 +379,8 @@ class Stage {
   [[nodiscard]] static std::string name_in_breaker(std::uint64_t at) {
     const std::string breaker = "b" + std::to_string(at / sizeof(core::BreakerCells<Env>)) + ".";
     const std::uint64_t part = at % sizeof(core::BreakerCells<Env>) / 8;
-    static constexpr const char* kFirst[] = {"control", "incarnation", "owner", "ring", "bytes", "hash", "next", "group"};
+    static constexpr const char* kFirst[] = {"control", "incarnation", "owner", "ring",
+                                             "bytes",   "hash",        "next",  "group"};
     static constexpr const char* kLane[] = {"rejected", "rejected-before", "ramp-rejected", "failures",
                                             "ignored",  "stale",           "abandoned",     "-"};
     if (part < 8) return breaker + kFirst[part];
