@@ -136,7 +136,8 @@ class BreakerGroup {
   [[nodiscard]] core::GroupRules rules() const noexcept { return groups().rules(member_.entry); }
 
   [[nodiscard]] Error refusal(Errc code, const std::string& why) const {
-    return {segment_.lost() ? Errc::truncated : code, "group '" + config_.name + "' in segment '" + segment_.name() + "': " + why};
+    return {segment_.lost() ? Errc::truncated : code,
+            "group '" + config_.name + "' in segment '" + segment_.name() + "': " + why};
   }
 
   /// The group exists, or not: its numbers and ours.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The fuzz targets without a fuzzer: on every input that is kept, and on some random ones of each run. SHMCB_TEST_ROUNDS
-// sets how many, SHMCB_TEST_SEED which.
+// The fuzz targets without a fuzzer: on every input that is kept, and on some random ones of each run.
+// SHMCB_TEST_ROUNDS sets how many, SHMCB_TEST_SEED which.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -106,6 +106,8 @@ TEST_F(Truncated, GivesEveryOperationAnErrorFromTheFirstOn) {
       [](ShmStorage<>& b, Token) { return b.admit().error; },
       [](ShmStorage<>& b, Token t) { return b.record_outcome(t, Outcome::success).error; },
       [](ShmStorage<>& b, Token t) { return b.record_outcome(t, Outcome::failure).error; },
+      [](ShmStorage<>& b, Token t) { return b.record_outcome(t, Outcome::ignored).error; },
+      [](ShmStorage<>& b, Token t) { return b.abandon(t).error; },
       [](ShmStorage<>& b, Token) { return b.force_state(CircuitState::open).error; },
       [](ShmStorage<>& b, Token) { return b.set_mode({.mode = Mode::forced_open}).error; },
       [](ShmStorage<>& b, Token) { return b.snapshot().error; },
@@ -113,6 +115,7 @@ TEST_F(Truncated, GivesEveryOperationAnErrorFromTheFirstOn) {
       [](ShmStorage<>& b, Token) { return b.peek().error; },
       [](ShmStorage<>& b, Token) { return ShmStorage<>::open(b.segment(), kConfig).error().code; },
       [](ShmStorage<>& b, Token) { return ShmStorage<>::open(b.segment(), {.name = "another"}).error().code; },
+      [](ShmStorage<>& b, Token) { return BreakerGroup<>::open(b.segment(), {.name = "group"}).error().code; },
   };
   for (std::size_t first = 0; first < operations.size(); ++first) {
     TestSegment fresh{{.breakers = 4, .participants = 4}};

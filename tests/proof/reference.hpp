@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // The contract as a small value that can be copied: the pure rules over a list of outcomes, one operation after the
-// other. And the check: is there an order of a history's operations, consistent with real time, in which it gives the same
-// answers and the same transitions?
+// other. And the check: is there an order of a history's operations, consistent with real time, in which it gives the
+// same answers and the same transitions?
 #pragma once
 
 #include <algorithm>
@@ -349,7 +349,8 @@ class Linearizer {
   /// What is claimed:
   /// - each operation that ended has its answer, at one point between its begin and its end;
   /// - one that did not end happened at one point after its begin, or not at all;
-  /// - the reported transitions are those of that order, as a multiset, each reported by an operation that ran beside the
+  /// - the reported transitions are those of that order, as a multiset, each reported by an operation that ran beside
+  /// the
   ///   one it is due to; of those that did not end one each may be missing;
   /// - beside other operations a snapshot has two points: one for the record, and, not before it, one for the counts of
   ///   that period's window; rejections may lag;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The shared-memory code under Relacy: an environment whose words are Relacy's atomics, over a segment of the production
-// layout. A case builds its segment once in plain memory, by production code; every execution begins with a copy.
+// The shared-memory code under Relacy: an environment whose words are Relacy's atomics, over a segment of the
+// production layout. A case builds its segment once in plain memory, by production code; every execution begins with a
+// copy.
 #pragma once
 
 #include <algorithm>
@@ -52,8 +53,9 @@ inline void require(bool holds, const char* what) {
   if (!holds) rl::ctx().fail_test(what, rl::test_result_user_assert_failed, rl::debug_info("", "", 0));
 }
 
-/// The words that Relacy knows about, by their place in the segment. Others (settings, notes, counters) are plain: a read
-/// of one sees the newest value, which is one of the outcomes that are allowed, so nothing wrong is found because of it.
+/// The words that Relacy knows about, by their place in the segment. Others (settings, notes, counters) are plain: a
+/// read of one sees the newest value, which is one of the outcomes that are allowed, so nothing wrong is found because
+/// of it.
 class Memory {
  public:
   using Atomic = rl::atomic<std::uint64_t>;
@@ -196,7 +198,8 @@ struct RelacyEnv {
     }
     const Pace pace;
     const rl::debug_info info(name, "", 0);
-    // A swap that is lost is a relaxed load, and may be lost to an older value. Relacy's own always looks at the newest.
+    // A swap that is lost is a relaxed load, and may be lost to an older value. Relacy's own always looks at the
+    // newest.
     if (running->random && rl::rand(4) == 0 && known->load(rl::mo_relaxed, info) != expected) return false;
     std::uint64_t seen = expected;
     return known->compare_exchange_strong(seen, desired, relacy(order), info, rl::mo_relaxed, info);

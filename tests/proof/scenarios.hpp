@@ -178,8 +178,8 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
   return ops;
 }
 
-/// Outcomes recorded beforehand, so that the tail stands before a place where something is due: the hint is raised every
-/// 8, a lap ends every 16. Then a new period, so that they do not count.
+/// Outcomes recorded beforehand, so that the tail stands before a place where something is due: the hint is raised
+/// every 8, a lap ends every 16. Then a new period, so that they do not count.
 [[nodiscard]] inline std::vector<Op> moved_on_by(std::uint32_t outcomes) {
   if (outcomes == 0) return {};
   std::vector<Op> ops{{.kind = Op::Kind::admit, .token = 7}};

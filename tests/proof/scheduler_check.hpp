@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The scheduler checked against itself: small random programs, explored with the reduction and without. Both must see the
-// same answers, the same order in real time and the same memory at the end.
+// The scheduler checked against itself: small random programs, explored with the reduction and without. Both must see
+// the same answers, the same order in real time and the same memory at the end.
 #pragma once
 
 #include <array>

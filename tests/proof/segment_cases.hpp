@@ -211,8 +211,8 @@ class Registering final : public SegmentCase {
   std::array<Got, kMaxParticipants> got_{};
 };
 
-/// A group of at most `limit` places, and participants that use names of it; those that are idle at the beginning may be
-/// recycled under them.
+/// A group of at most `limit` places, and participants that use names of it; those that are idle at the beginning may
+/// be recycled under them.
 class Recycling final : public SegmentCase {
  public:
   struct Use {
@@ -454,8 +454,8 @@ class Journaling final : public SegmentCase {
       }
       if (read == core::JournalRead::damaged && all <= journal.size()) return "a damaged entry and no lap";
     }
-    // Without a lap each writer's entries are all there. With one, an overtaken writer costs its own entry and the one it
-    // has written into.
+    // Without a lap each writer's entries are all there. With one, an overtaken writer costs its own entry and the one
+    // it has written into.
     const auto there = static_cast<std::uint32_t>(journal.next() - first);
     const std::uint32_t may_miss = dead() + (all > journal.size() ? 2 * static_cast<std::uint32_t>(writes_.size()) : 0);
     if (whole + may_miss < there) return std::to_string(there - whole) + " entries are missing";

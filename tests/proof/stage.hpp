@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// A segment in plain memory whose every access is scheduled: the production registry, breaker, pool and journal over it,
-// participants that act on it, and what must hold of it when all is over.
+// A segment in plain memory whose every access is scheduled: the production registry, breaker, pool and journal over
+// it, participants that act on it, and what must hold of it when all is over.
 #pragma once
 
 #include <array>
@@ -238,8 +238,8 @@ class Stage {
     return {};
   }
 
-  /// What is wrong with the journal at the end: every committed change is told of once and in order, but for one of each
-  /// of the dead.
+  /// What is wrong with the journal at the end: every committed change is told of once and in order, but for one of
+  /// each of the dead.
   [[nodiscard]] std::string wrong_with_journal(std::uint32_t place, std::uint32_t may_miss) {
     core::Record record;
     typename Cell::Control control;

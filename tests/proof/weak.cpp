@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// shmcb-prove-weak: small cases of the shared-memory code, two or three threads with one to three operations each, under
-// every order of steps and every outcome of weak memory that Relacy draws. docs/memory-model.md says what it cannot see.
+// shmcb-prove-weak: small cases of the shared-memory code, two or three threads with one to three operations each,
+// under every order of steps and every outcome of weak memory that Relacy draws. docs/memory-model.md says what it
+// cannot see.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -32,8 +33,8 @@ void add_one(Stage<typename CaseOf::Env>& stage) {
 // ---- records
 // -------------------------------------------------------------------------------------------------------------
 
-/// Publishers that use records again while others copy them. Forced states make the words of a record tell of each other
-/// and of the control word.
+/// Publishers that use records again while others copy them. Forced states make the words of a record tell of each
+/// other and of the control word.
 template <class Derived, int kThreads>
 struct Forced : Case<Derived, kThreads> {
   using Base = Case<Derived, kThreads>;
@@ -209,8 +210,8 @@ struct StragglerAtHint : Recording<StragglerAtHint, 2> {
   }
 };
 
-/// One bit of a slot says of which period it is, so that a straggler of two periods ago looks like one of ours: the touch
-/// of the free slot has to keep it out.
+/// One bit of a slot says of which period it is, so that a straggler of two periods ago looks like one of ours: the
+/// touch of the free slot has to keep it out.
 struct OneBit : core::StdWidths {
   static constexpr unsigned slot_generation = 1;  // NOLINT(readability-identifier-naming): as in core/env.hpp
 };
@@ -561,7 +562,8 @@ struct Recycling : Naming<Derived, kThreads> {
   }
 };
 
-/// An idle place is given to another name beside a handle of the old one, which either keeps it or never acts on the new.
+/// An idle place is given to another name beside a handle of the old one, which either keeps it or never acts on the
+/// new.
 struct LateHandle : Recycling<LateHandle, 2> {
   void begin() {
     old.emplace(handle(1));
@@ -652,7 +654,8 @@ struct LateEvent : Recycling<LateEvent, 2> {
   void end() { check_records(true); }
 };
 
-/// A breaker is given away beside an outcome that arrives by a handle without a life: it takes the place back, or is stale.
+/// A breaker is given away beside an outcome that arrives by a handle without a life: it takes the place back, or is
+/// stale.
 struct TakeBack : Recycling<TakeBack, 2> {
   void thread(unsigned who) {
     if (who == 0) {

@@ -232,8 +232,7 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   constexpr auto duration_or_none = [](std::int64_t value) { return value >= 0 && value <= kMaxDurationMs; };
   return s.window >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) &&
          s.rate_percent <= 100 && s.slow_percent <= 100 && duration_or_none(s.slower_than_ms) &&
-         duration(s.cooldown_ms) &&
-         duration_or_none(s.cooldown_maximum_ms) && duration_or_none(s.forget_after_ms) &&
+         duration(s.cooldown_ms) && duration_or_none(s.cooldown_maximum_ms) && duration_or_none(s.forget_after_ms) &&
          (s.cooldown_multiplier == 1 || (s.cooldown_maximum_ms != 0 && s.forget_after_ms != 0)) &&
          s.cooldown_multiplier >= 1 && s.cooldown_multiplier <= kMaxMultiplier && s.cooldown_jitter <= 100 &&
          duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 &&
