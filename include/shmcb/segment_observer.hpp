@@ -30,7 +30,8 @@ struct ObserverOptions {
 };
 
 /// A follower of one segment. Costs whoever commits a transition one system call if it sleeps at that moment, else
-/// none. Hears nothing more where the segment is lost (`Segment::lost`). For one thread at a time; after `fork` parent and child each follow on their own.
+/// none. Hears nothing more where the segment is lost (`Segment::lost`). For one thread at a time; after `fork` parent
+/// and child each follow on their own.
 class SHMCB_EXPORT SegmentObserver {
  public:
   /// Called in the thread that called `poll` or `wait`. May throw: the event counts as delivered.
