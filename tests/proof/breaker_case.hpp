@@ -74,7 +74,7 @@ struct BreakerScenario {
 struct Extent {
   std::uint64_t limit = 100'000;  ///< executions of the systematic search
   std::uint32_t preemptions = 0;  ///< where that is not enough, all schedules with so many; 0: none of these
-  std::uint64_t bounded_limit = 2'000'000;
+  std::uint64_t bounded_limit = 200'000;
   std::uint64_t random = 0;  ///< random executions instead
   std::uint64_t seed = 1;
   std::string schedule{};  ///< this one alone, shown step by step

@@ -25,8 +25,8 @@ struct Options {
   std::vector<std::string> sets{};
   std::string scenario{};
   std::string schedule{};
-  std::uint64_t limit = 100'000;
-  std::uint32_t preemptions = 3;
+  std::uint64_t limit = 20'000;
+  std::uint32_t preemptions = 2;
   double fraction = 1.0;
   std::uint64_t seed = 1;
   std::uint64_t executions = 1'000'000;
@@ -119,10 +119,8 @@ class Explorer {
  private:
   /// False: the death that was planned never came.
   bool run_once(const BreakerScenario& scenario) {
-    const bool many = scenario.participants.size() > 2 && scenario.participants[0].size() > 1;
-    const CaseResult r = perform(scenario, {.limit = options_.limit,
-                                            .preemptions = std::min(options_.preemptions, many ? 2U : 3U),
-                                            .schedule = options_.schedule});
+    const CaseResult r = perform(
+        scenario, {.limit = options_.limit, .preemptions = options_.preemptions, .schedule = options_.schedule});
     count(r, scenario.deaths);
     return r.death_happened && r.failure.empty();
   }
@@ -447,9 +445,8 @@ int main(int argc, char** argv) {
   app.add_option("--schedule", options.schedule, "of that scenario only this schedule, shown step by step");
   app.add_flag("--until-found", options.until_found, "end with the first finding");
   app.add_option("--limit", options.limit, "executions of one scenario, then it is cut")->capture_default_str();
-  app.add_option(
-         "--preemptions", options.preemptions,
-         "for a scenario that was cut: all schedules with at most so many (2 for 3 x 2 operations); 0: leave it cut")
+  app.add_option("--preemptions", options.preemptions,
+                 "for a scenario that was cut: all schedules with at most so many; 0: leave it cut")
       ->capture_default_str();
   app.add_option("--fraction", options.fraction, "of each set's scenarios")
       ->check(CLI::Range(0.0, 1.0))

@@ -72,6 +72,7 @@ struct Event {
   std::uint64_t ended = kNever;  ///< never: its participant died in it, or it could not be carried through
   Answer answer{};
   std::optional<Transition> transition{};
+  std::optional<Answer> after{};  ///< the record that the transition was reported with, as a snapshot shows it
 };
 
 class Reference {
@@ -432,14 +433,16 @@ class Linearizer {
     Reference next = now;
     std::optional<Transition> transition;
     const Answer answer = next.perform(event.op, transition);
+    // The counts in a report are of a moment after the transition: exact where nothing ran beside it.
+    if (event.after && transition && !overlaps(i) && *event.after != next.look()) return false;
     if ((event.ended == Event::kNever || answer == event.answer) && go_on(next, without, i, transition, made))
       return true;
-    if (!modes_ || !meets_mode(i)) return false;
-    if (event.op.kind == Op::Kind::admit) {
+    if (!modes_) return false;
+    if (event.op.kind == Op::Kind::admit && overlaps(i)) {
       next = now;
       if (next.settle(event.op.at) && search(next, left, made)) return true;
     }
-    if (pending_ == kNobody) {
+    if (pending_ == kNobody && meets_mode(i, now)) {
       next = now;
       if (next.judge(event.op)) {
         pending_ = i;
@@ -519,10 +522,12 @@ class Linearizer {
     return true;
   }
   /// Whether somebody sets a mode or other settings at the same time, or writes down that one is over.
-  [[nodiscard]] bool meets_mode(std::size_t i) const {
+  [[nodiscard]] bool meets_mode(std::size_t i, const Reference& now) const {
+    const bool something_ends = now.breaker().ramping || now.breaker().mode_until != rules::kNever;
     for (std::size_t k = 0; k < history_.size(); ++k) {
       const Op::Kind kind = history_[k].op.kind;
-      if (overlap(i, k) && (kind == Op::Kind::mode || kind == Op::Kind::replace || kind == Op::Kind::admit))
+      if (overlap(i, k) &&
+          (kind == Op::Kind::mode || kind == Op::Kind::replace || (kind == Op::Kind::admit && something_ends)))
         return true;
     }
     return false;

@@ -99,8 +99,9 @@ class Stage {
     Answer& answer = event.answer;
     const auto keep = [&event](Errc error, const std::optional<core::CellTransition>& transition) {
       event.answer.error = error;
-      if (transition)
-        event.transition = {transition->reason, transition->from, transition->after.state, transition->at};
+      if (!transition) return;
+      event.transition = {transition->reason, transition->from, transition->after.state, transition->at};
+      event.after = shown(transition->after);
     };
     switch (op.kind) {
       case Op::Kind::admit: admit(cell, op, answer, tokens[op.token], keep); break;
@@ -144,15 +145,9 @@ class Stage {
       case Op::Kind::replace: answer.error = cell.replace_settings((*settings_)[op.settings], now_us, kNoChance); break;
       case Op::Kind::snapshot: {
         core::CellState state;
-        answer.error = cell.snapshot(state);
-        answer.state = state.state;
-        answer.mode = state.mode;
-        answer.ramping = state.ramping;
-        answer.opened_at = state.opened_at;
-        answer.successes = state.successes;
-        answer.failures = state.failures;
-        answer.slow = state.slow;
-        answer.rejected = state.rejected;
+        const Errc error = cell.snapshot(state);
+        answer = shown(state);
+        answer.error = error;
         break;
       }
     }
@@ -332,6 +327,20 @@ class Stage {
       return Scheduler::current()->access(Access::load, Scheduler::current()->death_of(number), 0, 0) != 0;
     }
   };
+
+  [[nodiscard]] static Answer shown(const core::CellState& state) {
+    return {.error = Errc::ok,
+            .admission = Admission::rejected,
+            .state = state.state,
+            .status = RecordStatus::stale,
+            .mode = state.mode,
+            .ramping = state.ramping,
+            .opened_at = state.opened_at,
+            .successes = state.successes,
+            .failures = state.failures,
+            .slow = state.slow,
+            .rejected = state.rejected};
+  }
 
   void revive(std::size_t i) {
     auto& presence = presences_[i].emplace(kernel_);
