@@ -85,8 +85,9 @@ struct CaseResult {
   std::uint64_t histories = 0;  ///< that can be told apart, each checked
   bool bounded = false;         ///< cut, but all with so many preemptions were seen
   bool death_happened = false;
-  std::string failure{};  ///< empty: all held
-  std::string shown{};    ///< of one schedule, its steps
+  std::string failure{};   ///< empty: all held
+  std::string schedule{};  ///< of the failure
+  std::string shown{};     ///< of one schedule, its steps
 };
 
 template <class WidthsOf>
@@ -121,7 +122,8 @@ class BreakerCase {
     } else if (extent.random > 0) {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
-      result_.totals = scheduler.explore(plan, hooks, extent.limit);
+      result_.totals.complete = false;
+      if (extent.limit > 0) result_.totals = scheduler.explore(plan, hooks, extent.limit);
       if (!result_.totals.complete && extent.preemptions != 0) {
         const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
         result_.totals.executions += bounded.executions;
@@ -305,7 +307,8 @@ class BreakerCase {
                        std::to_string(s_.settings[0].success_threshold) + "\n  prepared:";
     for (const Op& op : s_.prepare)
       text += " " + text_of(op) + ";";
-    text += "\n  schedule: " + stage_.scheduler().schedule_text() + "\n";
+    text += "\n  (participant 3 is the epilogue, tN a token, @N the time in ms)\n";
+    result_.schedule = stage_.scheduler().schedule_text();
     for (const Event& event : history_) {
       text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) +
               "  (" + std::to_string(event.begun) + ".." +

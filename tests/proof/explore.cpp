@@ -102,6 +102,15 @@ class Explorer {
     }
   }
 
+  /// All schedules with at most so many preemptions.
+  void run_bounded(const BreakerScenario& scenario, std::uint32_t preemptions) {
+    ++totals_.scenarios;
+    const CaseResult r = perform(
+        scenario,
+        {.limit = 0, .preemptions = preemptions, .bounded_limit = options_.limit, .schedule = options_.schedule});
+    count(r, scenario.deaths);
+  }
+
   void run_check(std::uint64_t seed) {
     ++totals_.scenarios;
     CaseResult r;
@@ -112,7 +121,7 @@ class Explorer {
 
   void run_randomly(const BreakerScenario& scenario, std::uint64_t executions, std::uint64_t seed) {
     ++totals_.scenarios;
-    const CaseResult r = perform(scenario, {.random = executions, .seed = seed});
+    const CaseResult r = perform(scenario, {.random = executions, .seed = seed, .schedule = options_.schedule});
     count(r, scenario.deaths);
   }
 
@@ -141,7 +150,10 @@ class Explorer {
     std::string deaths;
     for (const std::uint32_t d : planned)
       deaths += (deaths.empty() ? "" : ",") + std::to_string(d);
-    fmt::print("FOUND in {} (deaths before writes {}): {}\n", id(), deaths, r.failure);
+    fmt::print("FOUND in {} (deaths before writes {}): {}  again: shmcb-prove-explore --scenario {} --seed {}", id(),
+               deaths, r.failure, id(), options_.seed);
+    if (!r.schedule.empty()) fmt::print(" --schedule \"{}\"", r.schedule);
+    fmt::print("\n\n");
     std::fflush(stdout);
   }
 
@@ -358,6 +370,35 @@ void journal(Explorer& explorer, bool deaths) {
   }
 }
 
+/// One participant stands still anywhere while another fills laps of the ring and begins new periods.
+void laps(Explorer& explorer) {
+  for (const std::string_view name : kFamilies) {
+    const std::vector<Settings> settings = family(name);
+    for (const std::uint32_t variant : {0U, 1U, 2U, 3U}) {
+      const bool ends = variant % 2 != 0;
+      for (const std::uint32_t before : {0U, 6U, 7U, 15U}) {
+        for (const std::uint32_t passing : {9U, 17U, 33U}) {
+          for (const Outcome outcome : {Outcome::success, Outcome::failure}) {
+            if (!explorer.next()) continue;
+            BreakerScenario scenario{.settings = settings, .prepare = moved_on_by(before), .tiny = variant >= 2};
+            scenario.prepare.push_back({.kind = Op::Kind::admit, .token = 0});
+            scenario.stage.quiet_journal = true;
+            std::vector<Op> many(passing, {.kind = Op::Kind::record, .token = 0, .outcome = Outcome::success});
+            if (ends) {  // and goes on in a period of its own
+              many[passing / 2] = {.kind = Op::Kind::force, .to = CircuitState::closed};
+              many[passing / 2 + 1] = {.kind = Op::Kind::admit, .token = 20};
+              for (std::size_t i = passing / 2 + 2; i < many.size(); ++i)
+                many[i].token = 20;
+            }
+            scenario.participants = {{{.kind = Op::Kind::record, .token = 0, .outcome = outcome}}, many};
+            explorer.run_bounded(scenario, 2);
+          }
+        }
+      }
+    }
+  }
+}
+
 struct Set {
   std::string what;
   std::function<void(Explorer&, const Options&)> run;
@@ -382,6 +423,7 @@ const std::map<std::string, Set>& all_sets() {
             if (e.next()) e.run_check(o.seed * 1'000'003 + n);
           }
         }}},
+      {"laps", {"1 outcome beside up to 33, laps and periods later", [](Explorer& e, const Options&) { laps(e); }}},
       {"registry", {"names, places and the arena", [](Explorer& e, const Options&) { registry(e, false); }}},
       {"registry-deaths",
        {"the same, a death before every write", [](Explorer& e, const Options&) { registry(e, true); }}},
@@ -402,6 +444,18 @@ const std::map<std::string, Set>& all_sets() {
   return sets;
 }
 
+/// For options: digits only, or a share from 0 to 1.
+std::string whole_number(const std::string& text) {
+  const bool is = !text.empty() && text.size() < 19 && text.find_first_not_of("0123456789") == std::string::npos;
+  return is ? std::string() : "'" + text + "' is not a number from 0 on";
+}
+std::string share(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool is = !text.empty() && *end == '\0' && value >= 0 && value <= 1;
+  return is ? std::string() : "'" + text + "' is not a number from 0 to 1";
+}
+
 int run(const Options& options) {
   if (options.lists) {
     for (const auto& [name, set] : all_sets())
@@ -419,12 +473,17 @@ int run(const Options& options) {
     all_sets().at(name).run(explorer, options);
     const SetTotals& t = explorer.totals();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
-    const bool held = t.failed == 0 && t.scenarios > 0;
+    if (t.scenarios == 0 && !options.scenario.empty()) {
+      fmt::print(stderr, "shmcb-prove-explore: there is no scenario '{}'\n", options.scenario);
+      return 2;
+    }
+    const bool held = t.failed == 0;
     fmt::print("{:16} {:>9} {:>12} {:>11} {:>8} {:>7} {:>5} {:>8.1f}  {}\n", name, t.scenarios, t.executions,
                t.histories, t.deaths, t.bounded, t.cut, seconds,
-               held               ? "holds"
-               : t.scenarios == 0 ? "NOTHING RUN"
-                                  : "FAILS");
+               !held              ? "FAILS"
+               : t.scenarios == 0 ? "nothing-drawn"
+               : t.cut > 0        ? "holds-so-far"
+                                  : "holds");
     std::fflush(stdout);
     ++(held ? passed : failed);
     if (options.until_found && failed > 0) break;
@@ -444,16 +503,40 @@ int main(int argc, char** argv) {
   app.add_option("--scenario", options.scenario, "only this one, e.g. pairs:17");
   app.add_option("--schedule", options.schedule, "of that scenario only this schedule, shown step by step");
   app.add_flag("--until-found", options.until_found, "end with the first finding");
-  app.add_option("--limit", options.limit, "executions of one scenario, then it is cut")->capture_default_str();
+  app.add_option("--limit", options.limit, "executions of one scenario, then it is cut")
+      ->check(shmcb::proof::whole_number)
+      ->capture_default_str();
   app.add_option("--preemptions", options.preemptions,
                  "for a scenario that was cut: all schedules with at most so many; 0: leave it cut")
+      ->check(shmcb::proof::whole_number)
       ->capture_default_str();
   app.add_option("--fraction", options.fraction, "of each set's scenarios")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(shmcb::proof::share)
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "of what is drawn, and of the fraction")->capture_default_str();
-  app.add_option("--executions", options.executions, "of the set 'random'")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--seed", options.seed, "of what is drawn, and of the fraction: a finding needs its seed")
+      ->check(shmcb::proof::whole_number)
+      ->capture_default_str();
+  app.add_option("--executions", options.executions, "of the set 'random'")
+      ->check(shmcb::proof::whole_number)
+      ->capture_default_str();
+  app.footer(
+      "A schedule is accesses of each participant in turn: \"0*12 1*30 0! 1*4\"; `!` is a death.\n"
+      "Verdicts: holds; holds-so-far (a scenario was cut); nothing-drawn; FAILS.\n"
+      "Exit status: 0 all held, 1 something did not, 2 wrong usage.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  if (!options.schedule.empty() && options.scenario.empty()) {
+    fmt::print(stderr, "shmcb-prove-explore: --schedule is of one scenario: say which by --scenario\n");
+    return 2;
+  }
+  if (!options.schedule.empty() && shmcb::proof::Scheduler::schedule_of(options.schedule).empty()) {
+    fmt::print(stderr, "shmcb-prove-explore: --schedule is '{}', must be like \"0*12 1*30 0! 1*4\"\n",
+               options.schedule);
+    return 2;
+  }
   if (!options.scenario.empty()) options.sets = {options.scenario.substr(0, options.scenario.find(':'))};
   if (options.sets.empty()) {
     for (const auto& [name, set] : shmcb::proof::all_sets())

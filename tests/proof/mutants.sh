@@ -43,6 +43,17 @@ while [ $# -gt 0 ]; do
   esac
 done
 
+if [[ ! $jobs =~ ^[1-9][0-9]*$ ]]; then
+  echo "mutants.sh: --jobs is '$jobs', must be a number from 1 on" >&2
+  exit 2
+fi
+for name in "${only[@]}"; do
+  if [ ! -f "tests/proof/mutants/$name.patch" ]; then
+    echo "mutants.sh: there is no mutant '$name'" >&2
+    exit 2
+  fi
+done
+
 compiler=${CXX:-g++}
 library=build/release/libshmcb.a
 out=build/mutants
@@ -60,7 +71,7 @@ compile() {
   case $1 in
     weak) flags+=("-DSHMCB_WEAK_CASE=\"$case_name\"") ;;
     explore)
-      flags+=(-O2)
+      flags+=(-O1)
       libraries+=(-lboost_context)
       ;;
     *)

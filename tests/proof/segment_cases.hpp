@@ -45,7 +45,8 @@ class SegmentCase {
     }
     result_.death_happened = scheduler.death_happened();
     if (result_.totals.failed && result_.failure.empty()) {
-      result_.failure = "somebody does not get to an end\n  schedule: " + scheduler.schedule_text() + "\n";
+      result_.failure = "somebody does not get to an end\n";
+      result_.schedule = scheduler.schedule_text();
     }
     return result_;
   }
@@ -81,7 +82,8 @@ class SegmentCase {
     ++result_.histories;
     const std::string what = wrong();
     if (what.empty()) return true;
-    result_.failure = what + "\n  schedule: " + stage_.scheduler().schedule_text() + "\n";
+    result_.failure = what + "\n";
+    result_.schedule = stage_.scheduler().schedule_text();
     return false;
   }
 
