@@ -446,10 +446,12 @@ TEST(SignalHandler, MayRecordWhileItInterruptsARecord) {
         struct sigaction action {};
         action.sa_handler = record_in_handler;
         ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
-        const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 200}, .it_value = {.tv_sec = 0, .tv_usec = 200}};
+        const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 20}, .it_value = {.tv_sec = 0, .tv_usec = 20}};
         ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
-        constexpr std::uint64_t kRecords = 20'000;
-        for (std::uint64_t n = 0; n < kRecords; ++n) {
+        constexpr std::uint64_t kInterruptions = 20;
+        constexpr std::uint64_t kMostRecords = 50'000;
+        std::uint64_t records = 0;
+        for (; records < 20'000 || (interrupted.runs < kInterruptions && records < kMostRecords); ++records) {
           const RecordResult recorded = breaker.record_outcome(breaker.admit().token, Outcome::success);
           ASSERT_EQ(recorded.error, Errc::ok);
           ASSERT_EQ(recorded.status, RecordStatus::counted);
@@ -458,8 +460,9 @@ TEST(SignalHandler, MayRecordWhileItInterruptsARecord) {
         ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
         ASSERT_EQ(::signal(SIGALRM, SIG_IGN), &record_in_handler);
         const StateRecord seen = breaker.snapshot().record;
+        ASSERT_GE(interrupted.runs, kInterruptions);
         ASSERT_EQ(interrupted.counted, interrupted.runs);
-        ASSERT_EQ(seen.successes + seen.failures, kRecords + interrupted.counted);
+        ASSERT_EQ(seen.successes + seen.failures, records + interrupted.counted);
       }),
       exited(0));
 }

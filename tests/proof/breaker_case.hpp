@@ -329,7 +329,9 @@ class BreakerCase {
       quiet = 0;
     };
     for (const Step& step : stage_.scheduler().steps()) {
-      if (!stage_.scheduler().is_shared(step.what.word) && step.what.access != Access::die) {
+      const Access access = step.what.access;
+      const bool always = access == Access::die || access == Access::invoke || access == Access::respond;
+      if (!always && !stage_.scheduler().is_shared(step.what.word)) {
         if (quiet > 0 && quiet_of != step.participant) end_quiet();
         quiet_of = step.participant;
         ++quiet;
@@ -351,8 +353,8 @@ class BreakerCase {
                   (step.before == step.what.expected ? "" : " LOST, is " + hex(step.before));
           break;
         case Access::add: text += word + " += " + hex(step.what.value); break;
-        case Access::invoke:
-        case Access::respond: break;
+        case Access::invoke: text += "[ begins"; break;
+        case Access::respond: text += "] ends"; break;
         case Access::die: text += "DIES"; break;
       }
       text += '\n';

@@ -118,6 +118,7 @@ class Scheduler {
     pending_[self_] = {&arena_[arena_.size() - kOwnWords], 0, 0, access};
     yield();
     finish_event(pending_[self_], false);
+    if (keeps_steps_) shown_.push_back({.what = pending_[self_], .participant = static_cast<std::uint8_t>(self_)});
     return ++clock_;
   }
 
@@ -242,8 +243,9 @@ class Scheduler {
     return runs;
   }
   [[nodiscard]] const std::vector<Step>& steps() const { return shown_; }
+  /// Whether anyone else ever looks at a word that somebody changes, be it in the epilogue.
   [[nodiscard]] bool is_shared(const Word* word) const {
-    return touched_[static_cast<std::size_t>(word - arena_.data())].shared();
+    return touched_[static_cast<std::size_t>(word - arena_.data())].visible();
   }
   /// The words that differ from the beginning of the execution, each with its value.
   template <class Mix>
