@@ -424,7 +424,7 @@ TEST(DeadOwner, ThatNobodyReapedIsDeadAllTheSame) {
 struct Interrupted {
   Breaker* breaker;
   std::uint64_t counted;
-  std::uint64_t runs;
+  std::atomic<std::uint64_t> runs;  // also read beside the handler
 };
 Interrupted* g_interrupted = nullptr;
 
@@ -460,8 +460,8 @@ TEST(SignalHandler, MayRecordWhileItInterruptsARecord) {
         ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
         ASSERT_EQ(::signal(SIGALRM, SIG_IGN), &record_in_handler);
         const StateRecord seen = breaker.snapshot().record;
-        ASSERT_GE(interrupted.runs, kInterruptions);
-        ASSERT_EQ(interrupted.counted, interrupted.runs);
+        ASSERT_GE(interrupted.runs.load(), kInterruptions);
+        ASSERT_EQ(interrupted.counted, interrupted.runs.load());
         ASSERT_EQ(seen.successes + seen.failures, records + interrupted.counted);
       }),
       exited(0));
