@@ -597,9 +597,10 @@ TEST_F(SegmentReadingAnyBytes, AnswersWhereAllBytesAreOthers) {
 TEST_F(SegmentReadingAnyBytes, AnswersWhileAnotherScribbles) {
   segment_.detach();
   const std::uint64_t seed = test_seed();
+  const SharedArea<std::atomic<std::uint64_t>> written;
   const Child scribbler = fork_child([&] {
     std::mt19937_64 random(seed);
-    for (;;) {
+    for (;; ++*written) {
       const std::uint64_t bits = random();
       const std::uint64_t offset =
           core::kSegmentWordsOffset + random() % (good_.size() - core::kSegmentWordsOffset - 8);
@@ -607,8 +608,11 @@ TEST_F(SegmentReadingAnyBytes, AnswersWhileAnotherScribbles) {
       if (bits % 64 == 0) write(good_);
     }
   });
+  ASSERT_TRUE(wait_until([&] { return written->load() > 0; }));
+  const std::uint64_t before = written->load();
   for (int round = 0; round < 500; ++round)
     ask_everything(segment_.options());
+  EXPECT_GT(written->load(), before) << "nobody scribbled meanwhile";
 }
 
 // ---- segments that change -----------------------------------------------------------------------
