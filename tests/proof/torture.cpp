@@ -105,7 +105,8 @@ int run(int argc, char** argv) {
   app.add_option("--seed", options.seed, "Of what happens to whom; random if not given");
   app.add_option("--segment-dir", options.directory, "Where the segment lies")->capture_default_str();
   app.add_option("--histories", histories,
-                 "Instead: record that many histories of two or three processes, and find an order that explains each");
+                 "Instead: record that many histories of two or three processes, and find an order that explains each")
+      ->check(CLI::Range(1U, 10'000'000U));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
