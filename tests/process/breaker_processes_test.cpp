@@ -421,6 +421,13 @@ TEST(DeadOwner, ThatNobodyReapedIsDeadAllTheSame) {
 
 // ---- signal handlers ------------------------------------------------------------------------------------------------
 
+// In microseconds: many of the handler's own times apart.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr suseconds_t kInterruptEvery = 1'000;
+#else
+constexpr suseconds_t kInterruptEvery = 50;
+#endif
+
 struct Interrupted {
   Breaker* breaker;
   std::uint64_t counted;
@@ -437,34 +444,34 @@ void record_in_handler(int) {
 TEST(SignalHandler, MayRecordWhileItInterruptsARecord) {
   const TestSegment test = make_segment();
   const SharedClock clock;
-  ASSERT_EQ(
-      run_in_child([&] {
-        Breaker breaker =
-            open(test.segment(), {.name = "b", .failure_threshold = {.failures = 60'000, .window = 60'000}}, clock);
-        Interrupted interrupted{.breaker = &breaker, .counted = 0, .runs = 0};
-        g_interrupted = &interrupted;
-        struct sigaction action {};
-        action.sa_handler = record_in_handler;
-        ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
-        const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 20}, .it_value = {.tv_sec = 0, .tv_usec = 20}};
-        ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
-        constexpr std::uint64_t kInterruptions = 20;
-        constexpr std::uint64_t kMostRecords = 50'000;
-        std::uint64_t records = 0;
-        for (; records < 20'000 || (interrupted.runs < kInterruptions && records < kMostRecords); ++records) {
-          const RecordResult recorded = breaker.record_outcome(breaker.admit().token, Outcome::success);
-          ASSERT_EQ(recorded.error, Errc::ok);
-          ASSERT_EQ(recorded.status, RecordStatus::counted);
-        }
-        const itimerval never{};
-        ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
-        ASSERT_EQ(::signal(SIGALRM, SIG_IGN), &record_in_handler);
-        const StateRecord seen = breaker.snapshot().record;
-        ASSERT_GE(interrupted.runs.load(), kInterruptions);
-        ASSERT_EQ(interrupted.counted, interrupted.runs.load());
-        ASSERT_EQ(seen.successes + seen.failures, records + interrupted.counted);
-      }),
-      exited(0));
+  ASSERT_EQ(run_in_child([&] {
+              Breaker breaker = open(test.segment(),
+                                     {.name = "b", .failure_threshold = {.failures = 60'000, .window = 60'000}}, clock);
+              Interrupted interrupted{.breaker = &breaker, .counted = 0, .runs = 0};
+              g_interrupted = &interrupted;
+              struct sigaction action {};
+              action.sa_handler = record_in_handler;
+              ASSERT_EQ(::sigaction(SIGALRM, &action, nullptr), 0);
+              const itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = kInterruptEvery},
+                                    .it_value = {.tv_sec = 0, .tv_usec = kInterruptEvery}};
+              ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
+              constexpr std::uint64_t kInterruptions = 10;
+              constexpr std::uint64_t kMostRecords = 50'000;
+              std::uint64_t records = 0;
+              for (; records < 20'000 || (interrupted.runs < kInterruptions && records < kMostRecords); ++records) {
+                const RecordResult recorded = breaker.record_outcome(breaker.admit().token, Outcome::success);
+                ASSERT_EQ(recorded.error, Errc::ok);
+                ASSERT_EQ(recorded.status, RecordStatus::counted);
+              }
+              const itimerval never{};
+              ASSERT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
+              ASSERT_EQ(::signal(SIGALRM, SIG_IGN), &record_in_handler);
+              const StateRecord seen = breaker.snapshot().record;
+              ASSERT_GE(interrupted.runs.load(), kInterruptions);
+              ASSERT_EQ(interrupted.counted, interrupted.runs.load());
+              ASSERT_EQ(seen.successes + seen.failures, records + interrupted.counted);
+            }),
+            exited(0));
 }
 
 }  // namespace
