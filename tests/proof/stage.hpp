@@ -224,7 +224,8 @@ class Stage {
     if (record.breaker.probes.count > record.settings.probe_limit) return "more probes than the limit";
     for (std::uint64_t p = tail.position - ring.capacity(); p < tail.position; ++p) {
       if (!ring.holds(p, ring.at(p))) return "a gap at position " + std::to_string(p);
-      if (p == tail.position - ring.capacity() || p - 1 < record.window_begin) continue;
+      // The first is the free slot at the tail: whoever touched it has changed its time.
+      if (p <= tail.position - ring.capacity() + 1 || p - 1 < record.window_begin) continue;
       // A straggler of the period before may have got in at the begin of this one: it does not count.
       if (ring.at(p - 1).generation() != ring.at(p).generation()) continue;
       if (ring.at(p - 1).time_us() > ring.at(p).time_us()) return "times decrease at " + std::to_string(p);
