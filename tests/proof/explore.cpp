@@ -175,20 +175,23 @@ void for_each_state(const std::function<void(const std::vector<Settings>&, const
   }
 }
 
-/// Every operation against every other, in every state.
+/// Every operation against every other in one state; the rest of `scenario` is as it is.
+void pairs_in(Explorer& explorer, const SmallState& state, BreakerScenario scenario, bool deaths) {
+  const auto& ops = state.operations;
+  scenario.prepare = state.prepare;
+  for (std::size_t a = 0; a < ops.size(); ++a) {
+    for (std::size_t b = a; b < ops.size(); ++b) {
+      if (!explorer.next()) continue;
+      scenario.participants = {with_tokens({ops[a]}, 0), with_tokens({ops[b]}, 1)};
+      explorer.run(scenario, deaths);
+    }
+  }
+}
+
+/// The same in every state.
 void pairs(Explorer& explorer, bool deaths, bool tiny) {
   for_each_state([&](const std::vector<Settings>& settings, const SmallState& state) {
-    const auto& ops = state.operations;
-    for (std::size_t a = 0; a < ops.size(); ++a) {
-      for (std::size_t b = a; b < ops.size(); ++b) {
-        if (!explorer.next()) continue;
-        explorer.run({.settings = settings,
-                      .prepare = state.prepare,
-                      .participants = {with_tokens({ops[a]}, 0), with_tokens({ops[b]}, 1)},
-                      .tiny = tiny},
-                     deaths);
-      }
-    }
+    pairs_in(explorer, state, {.settings = settings, .tiny = tiny}, deaths);
   });
 }
 
@@ -296,20 +299,9 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
 /// Two breakers and two records to spare: who is in need takes back, or is told that there is none.
 void pool(Explorer& explorer, bool deaths) {
   const std::vector<Settings> settings = family("small");
-  for (const SmallState& state : small_states(settings, 3)) {
-    const auto& ops = state.operations;
-    for (std::size_t a = 0; a < ops.size(); ++a) {
-      for (std::size_t b = a; b < ops.size(); ++b) {
-        if (!explorer.next()) continue;
-        explorer.run({.settings = settings,
-                      .prepare = state.prepare,
-                      .participants = {with_tokens({ops[a]}, 0), with_tokens({ops[b]}, 1)},
-                      .stage = {.breakers = 2, .records = 5, .spares = false},
-                      .may_exhaust = true},
-                     deaths);
-      }
-    }
-  }
+  const StageOptions stage{.breakers = 2, .records = 5, .spares = false};
+  for (const SmallState& state : small_states(settings, 3))
+    pairs_in(explorer, state, {.settings = settings, .stage = stage, .may_exhaust = true}, deaths);
 }
 
 /// Names, places, pieces of the arena.

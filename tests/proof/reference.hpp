@@ -160,7 +160,6 @@ class Reference {
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   [[nodiscard]] const rules::Breaker& breaker() const { return breaker_; }
   [[nodiscard]] const Token& token(std::size_t index) const { return tokens_[index]; }
-  [[nodiscard]] std::uint64_t outcomes() const { return outcomes_; }
 
   /// A number for this state: two that answer differently to anything have different ones.
   [[nodiscard]] std::uint64_t digest() const {
@@ -291,7 +290,6 @@ class Reference {
       --count_;
     }
     window_[count_++] = {at, op.outcome == Outcome::failure, rules::is_slow(settings_, token.started, op.at)};
-    ++outcomes_;
     return at;
   }
 
@@ -339,7 +337,6 @@ class Reference {
   std::uint64_t rejected_ = 0;
   std::uint64_t generation_ = 1;
   std::uint64_t next_probe_ = 1;
-  std::uint64_t outcomes_ = 0;
   std::optional<TransitionReason> judged_{};
   std::array<Token, kTokens> tokens_{};
 };
