@@ -7,13 +7,23 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=tools/lib.sh
 . tools/lib.sh
 
+all=(words segment header reader config trace text)
+
 usage() {
-  cat <<'TEXT'
-tests/fuzz/run.sh [--seconds N] [--target NAME]... [--keep]
+  cat <<TEXT
+Usage: tests/fuzz/run.sh [--seconds N] [--target NAME]... [--keep] [-h|--help]
+
   --seconds N    for each target (default 60)
-  --target NAME  only this one: words, segment, header, reader, config, trace, text; may be repeated
+  --target NAME  only this one: ${all[*]}; may be repeated
   --keep         afterwards, adds to tests/data/fuzz what covers more than is kept there
+
+Exit status: 0 nothing found, 1 something found, 2 usage.
 TEXT
+}
+
+refuse() {
+  echo "tests/fuzz/run.sh: $1" >&2
+  exit 2
 }
 
 seconds=60
@@ -21,17 +31,29 @@ keep=
 targets=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --seconds) seconds=${2:?--seconds needs a number}; shift ;;
-    --target) targets+=("${2:?--target needs a name}"); shift ;;
+    --seconds | --target)
+      if [ $# -lt 2 ]; then refuse "$1 needs a value"; fi
+      if [ "$1" = --seconds ]; then seconds=$2; else targets+=("$2"); fi
+      shift
+      ;;
     --keep) keep=1 ;;
-    --help) usage; exit 0 ;;
-    *) usage >&2; exit 64 ;;
+    -h | --help)
+      usage
+      exit 0
+      ;;
+    *) refuse "unknown argument '$1'; --help names those there are" ;;
   esac
   shift
 done
-if [ ${#targets[@]} -eq 0 ]; then
-  targets=(words segment header reader config trace text)
+if [[ ! $seconds =~ ^[1-9][0-9]{0,6}$ ]]; then # 0 would be for ever
+  refuse "--seconds is '$seconds', must be a number of seconds from 1 to 9999999"
 fi
+for target in "${targets[@]}"; do
+  if ! grep -qxFe "$target" < <(printf '%s\n' "${all[@]}"); then
+    refuse "--target is '$target', must be one of: ${all[*]}"
+  fi
+done
+if [ ${#targets[@]} -eq 0 ]; then targets=("${all[@]}"); fi
 
 need_packages "${base_packages[@]}" "${clang_packages[@]}"
 build_preset fuzz --target "${targets[@]/#/shmcb-fuzz-}"
