@@ -53,9 +53,10 @@ inline void require(bool holds, const char* what) {
   if (!holds) rl::ctx().fail_test(what, rl::test_result_user_assert_failed, rl::debug_info("", "", 0));
 }
 
-/// The words that Relacy knows about, by their place in the segment. Others (settings, notes, counters) are plain: a
-/// read of one sees the newest value, which is one of the outcomes that are allowed, so nothing wrong is found because
-/// of it.
+/// The words that Relacy knows about, by their place in the segment. Others (settings, notes, counters) are plain:
+/// nobody loses the processor at one, and a read sees the newest value but nothing else that its writer did before. So
+/// what goes wrong only by an old value of such a word is missed, and what only such a word keeps in order would be a
+/// false alarm.
 class Memory {
  public:
   using Atomic = rl::atomic<std::uint64_t>;
