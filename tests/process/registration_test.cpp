@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Registering breakers while processes die and race: a name is there or not, a place and a record are never lost for
-// good.
+// Registering breakers while processes die, stand still and race: a name is there or not and never twice, nobody waits,
+// a place and a record are never lost for good.
 #include <signal.h>
 #include <unistd.h>
 
@@ -34,16 +34,19 @@ TestSegment make_segment() {
   return TestSegment({.breakers = kPlaces, .participants = 16, .epoch = kScriptStart});
 }
 
-/// In a child that gets SIGKILL at its k-th access.
-Child register_in_child(const TestSegment& test, const std::string& name, std::uint64_t k, std::uint64_t& steps) {
-  return fork_child([&, name, k] {
+constexpr int kFull = 10 + static_cast<int>(Errc::registry_full);  ///< exit code
+
+/// In a child that gets `signal` at its k-th access.
+Child register_in_child(const TestSegment& test, const std::string& name, std::uint64_t k, std::uint64_t& steps,
+                        int signal = SIGKILL) {
+  return fork_child([&, name, k, signal] {
     core::Presence& presence = test->presence();
     const auto view = test->view().in_environment<KillEnv>();
     core::Registry<KillEnv> registry(view, presence);
     core::BreakerCell<KillEnv> cell;
     bool created = false;
     if (!presence.ensure_current()) return 1;
-    KillStep::arm(k, SIGKILL);
+    KillStep::arm(k, signal);
     const Errc error = registry.find_or_add(name, settings_of(named(name)), 0, cell, created);
     steps = KillStep::steps();
     KillStep::disarm();
@@ -56,6 +59,32 @@ ScriptRunner<ShmStorage<FakeClock>> open(const Segment& segment, const std::stri
   auto opened = ShmStorage<FakeClock>::open(segment, named(name), OnMismatch::refuse, clock);
   if (!opened) throw std::runtime_error(opened.error().message);
   return {*std::move(opened), clock};
+}
+
+/// One breaker of each of these names, in which one failure of each of the `old` ones is counted, and no room for more.
+void expect_exactly(const TestSegment& test, const std::vector<std::string>& names,
+                    const std::vector<std::string>& old) {
+  for (const std::string& name : names) {
+    auto breaker = open(test.segment(), name);
+    const Segment other = test.attach();
+    auto same = open(other, name);
+    const std::uint64_t before = same.storage().snapshot().record.failures;
+    const bool fresh = std::find(old.begin(), old.end(), name) == old.end();
+    EXPECT_EQ(before, fresh ? 0U : 1U) << name;
+    breaker.run(Script{admit_as(0), failure_of(0)});
+    EXPECT_EQ(same.storage().snapshot().record.failures, before + 1) << "two breakers are called " << name;
+  }
+  const auto beyond =
+      ShmStorage<FakeClock>::open(test.segment(), named("one-too-many"), OnMismatch::refuse, FakeClock{kScriptStart});
+  ASSERT_FALSE(beyond);
+  EXPECT_EQ(beyond.error().code, Errc::registry_full);
+  for (std::uint32_t i = 0; i < kPlaces; ++i)
+    expect_ring_unbroken(test.segment(), i);
+  for (const std::string& name : names) {
+    auto breaker = open(test.segment(), name);
+    expect_every_state_can_be_left(breaker);
+  }
+  expect_records_accounted(test.segment(), test->geometry().records);
 }
 
 struct Preparation {
@@ -93,27 +122,7 @@ void explore(const Preparation& p) {
     if (!known && names.size() < kPlaces) names.push_back(p.victim);
     for (int i = 0; names.size() < kPlaces; ++i)
       names.push_back("further-" + std::to_string(i));
-    for (const std::string& name : names) {
-      auto breaker = open(test.segment(), name);
-      const Segment other = test.attach();
-      auto same = open(other, name);
-      const std::uint64_t before = same.storage().snapshot().record.failures;
-      const bool fresh = std::find(p.names.begin(), p.names.end(), name) == p.names.end();
-      EXPECT_EQ(before, fresh ? 0U : 1U) << name;
-      breaker.run(Script{admit_as(0), failure_of(0)});
-      EXPECT_EQ(same.storage().snapshot().record.failures, before + 1) << "two breakers are called " << name;
-    }
-    const auto beyond =
-        ShmStorage<FakeClock>::open(test.segment(), named("one-too-many"), OnMismatch::refuse, FakeClock{kScriptStart});
-    ASSERT_FALSE(beyond);
-    EXPECT_EQ(beyond.error().code, Errc::registry_full);
-    for (std::uint32_t i = 0; i < kPlaces; ++i)
-      expect_ring_unbroken(test.segment(), i);
-    for (const std::string& name : names) {
-      auto breaker = open(test.segment(), name);
-      expect_every_state_can_be_left(breaker);
-    }
-    expect_records_accounted(test.segment(), test->geometry().records);
+    expect_exactly(test, names, p.names);
     if (::testing::Test::HasFailure()) return;
   }
   std::printf("[ kills    ] %s: %lu kill points%s\n", p.what.c_str(), static_cast<unsigned long>(*steps),
@@ -129,10 +138,58 @@ TEST(KilledRegistration, OfAnExistingNameLeavesItAsItWas) {
 }
 
 TEST(KilledRegistration, InAFullSegmentLeavesNothing) {
-  explore({.what = "register where all places are taken",
-           .names = {"a", "b", "c"},
-           .deaths = {},
-           .full = 10 + static_cast<int>(Errc::registry_full)});
+  explore({.what = "register where all places are taken", .names = {"a", "b", "c"}, .deaths = {}, .full = kFull});
+}
+
+/// Stopped at each access of a registration in the midst of which others register these names, then continued.
+void explore_stopped(const std::string& what, const std::vector<std::string>& meanwhile) {
+  const SharedArea<std::uint64_t> steps;
+  std::uint64_t stops = 0;
+  for (std::uint64_t k = 1;; k += kStride, ++stops) {
+    SCOPED_TRACE(what + ", stopped at access " + std::to_string(k));
+    const TestSegment test = make_segment();
+    open(test.segment(), "a").run(Script{admit_as(0), failure_of(0)});
+    Child child = register_in_child(test, "victim", k, *steps, SIGSTOP);
+    const bool stopped = comes_to_a_stop(child);
+    std::vector<std::string> names{"a"};
+    for (const std::string& name : meanwhile) {
+      // Without the patience that a storage has with whoever is preparing the last place.
+      core::BreakerCell<core::StdEnv> cell;
+      bool created = false;
+      const Errc error = core::Registry<core::StdEnv>(test->view(), test->presence())
+                             .find_or_add(name, settings_of(named(name)), 0, cell, created, {.may_wait = false});
+      if (error == Errc::ok) {
+        names.push_back(name);
+      } else {
+        ASSERT_EQ(to_string(error), to_string(Errc::registry_full)) << name;
+        ASSERT_EQ(names.size(), kPlaces - 1) << "there is room for " << name << " beside the one in preparation";
+      }
+    }
+    if (stopped) child.kill(SIGCONT);
+    const Ended end = child.wait();
+    EXPECT_LT(*steps, 2'000U) << "it looked again too often";
+    const bool by_others = std::find(names.begin(), names.end(), "victim") != names.end();
+    const bool full = names.size() == kPlaces && !by_others;
+    ASSERT_EQ(end, exited(full ? kFull : 0));
+    if (!full && !by_others) names.emplace_back("victim");
+    for (int i = 0; names.size() < kPlaces; ++i)
+      names.push_back("further-" + std::to_string(i));
+    expect_exactly(test, names, {"a"});
+    if (::testing::Test::HasFailure()) return;
+    if (!stopped) break;
+  }
+  EXPECT_GT(stops, 100 / kStride);
+  std::printf("[ stops    ] %s: %lu\n", what.c_str(), static_cast<unsigned long>(stops));
+}
+
+TEST(StoppedRegistration, FindsTheNameThatOthersRegisteredMeanwhileAndGivesItsPlaceBack) {
+  explore_stopped("register a name that others register meanwhile", {"victim"});
+  explore_stopped("register a name that others register meanwhile, and one more", {"victim", "b"});
+}
+
+TEST(StoppedRegistration, MakesNobodyWaitAndKeepsThePlaceItHasTaken) {
+  explore_stopped("register a name while others register another", {"b"});
+  explore_stopped("register a name while others take all places that are left", {"b", "c"});
 }
 
 /// How many accesses the registration of a new name makes in an empty segment. The publication is among the last few.

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <stdexcept>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "shmcb/memory_storage.hpp"
 #include "shmcb/random.hpp"
 #include "shmcb/shm_storage.hpp"
+#include "support/kill_points.hpp"
 #include "support/kill_step.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
@@ -28,22 +28,6 @@ namespace shmcb::test {
 /// What a scenario leaves to chance comes out the same in all storages.
 using ScriptedBreaker = ShmStorage<FakeClock, FakeRandom>;
 using ScriptedReference = MemoryStorage<FakeClock, FakeRandom>;
-
-/// How many processes the tests of this program have killed, each at a step of its own: printed at the end.
-class KillPoints : public ::testing::Environment {
- public:
-  static void count(std::uint64_t kills = 1) { all() += kills; }
-  void TearDown() override {
-    if (all() != 0) std::printf("[ kills    ] in all %lu kill points\n", static_cast<unsigned long>(all()));
-  }
-
- private:
-  static std::uint64_t& all() {
-    static std::uint64_t count = 0;
-    return count;
-  }
-};
-inline const ::testing::Environment* const kKillPoints = ::testing::AddGlobalTestEnvironment(new KillPoints);
 
 template <Storage S>
 void expect_every_state_can_be_left(ScriptRunner<S>& runner) {

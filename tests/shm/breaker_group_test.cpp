@@ -19,6 +19,7 @@
 
 #include "shmcb/segment_observer.hpp"
 #include "shmcb/segment_reader.hpp"
+#include "support/kill_points.hpp"
 #include "support/kill_step.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
@@ -870,6 +871,7 @@ class KilledInAGroup : public BreakerGroups {
       expect_nothing_lost(made, *group, clock, kLimit);
       if (HasFailure() || ended == killed_by(SIGTERM)) return killed;
       ++killed;
+      KillPoints::count();
     }
   }
 };

@@ -25,6 +25,8 @@
 #include <gtest/gtest.h>
 
 #include "shmcb/shm_storage.hpp"
+#include "support/kill_points.hpp"
+#include "support/kill_step.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
 #include "support/threads.hpp"
@@ -611,27 +613,19 @@ TEST(AtOnce, OneThatFindsTheLastPlaceInPreparationGetsTheBreakerThatComesOfIt) {
   }
 }
 
-struct KillStep {
-  static inline int left = 0;
-  static void step() noexcept {
-    if (left > 0 && --left == 0) ::kill(::getpid(), SIGKILL);
-  }
-};
-using KillEnv = core::AtomicEnv<KillStep>;
-
 TEST(KilledTaker, AtEachOfItsStepsLeavesANameOrNoneAndNoLostPlace) {
-  int killed = 0;
+  std::uint64_t killed = 0;
   bool finished = false;
-  for (int step = 1; !finished; ++step) {
-    ASSERT_LT(step, 2'000);
+  for (std::uint64_t step = 1; !finished; ++step) {
+    ASSERT_LT(step, 2'000U);
     const TestSegment made({.breakers = 3, .participants = 4});
     ASSERT_TRUE(Names<>(made.segment()).add("first").created);
     const Ended ended = run_in_child([&] {
       const Segment mine = made.attach();
       Names<KillEnv> names(mine);
-      KillStep::left = step;
+      KillStep::arm(step, SIGKILL);
       const auto added = names.add("victim");
-      KillStep::left = 0;
+      KillStep::disarm();
       EXPECT_TRUE(added.created);
       ::kill(::getpid(), SIGTERM);  // also without leaving in order
     });
@@ -659,13 +653,12 @@ TEST(KilledTaker, AtEachOfItsStepsLeavesANameOrNoneAndNoLostPlace) {
       ++usable;
     ASSERT_EQ(usable, made->geometry().records - 1 - made->geometry().breakers);
   }
-  EXPECT_GT(killed, 50);
-  RecordProperty("killed", killed);
+  EXPECT_GT(killed, 50U);
+  KillPoints::count(killed);
 }
 
-TEST(StoppedTaker, DoesNotMakeOthersWait) {
+TEST(RegistryOfNames, LeavesAPlaceInPreparationToItsLivingOwner) {
   const TestSegment made({.breakers = 2, .participants = 4});
-  // Ours, and alive: place 0 stays in preparation.
   StdEnv::store(made->view().breaker(0)->owner, made->presence().own().bits, StdEnv::relaxed);
   expect_success_in_child([&] {
     Names<> names(made.segment());

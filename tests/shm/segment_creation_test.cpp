@@ -28,6 +28,7 @@
 #include "shm/segment_file.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/kernel_faults.hpp"
+#include "support/kill_points.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
 
@@ -709,7 +710,7 @@ class KilledCreator : public CreationOn {
       if (finished) break;
     }
     EXPECT_GT(killed, 30) << "before and after each of the system calls of a creation";
-    RecordProperty("killed", killed);
+    KillPoints::count(static_cast<std::uint64_t>(killed));
   }
 };
 
