@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Torture for as long as wanted: processes hammer a few breakers and a group through every operation while they are
-// killed, stopped, continued and started again at random. The last line says how many checks passed and failed; the
-// exit status is 0 where all did, 1 where one did not, 2 where it could not be run.
+// killed, stopped, continued and started again at random. The last line says how many checks passed and failed.
+#include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -20,6 +21,27 @@
 
 namespace shmcb::test {
 namespace {
+
+volatile std::sig_atomic_t g_interrupted_by = 0;
+
+/// Whoever ends us finds nobody left behind and no segment. The workers' groups do not get the signal; the others
+/// inherit the handler, and are ended by us.
+void end_in_order_when_told_to() {
+  struct sigaction action {};
+  action.sa_handler = [](int signal) { g_interrupted_by = signal; };
+  action.sa_flags = SA_RESTART;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+    ::sigaction(signal, &action, nullptr);
+}
+
+/// The last line, and the exit status.
+int conclude(std::uint64_t passed, std::uint64_t failed) {
+  const int signal = g_interrupted_by;
+  const std::string when = signal == 0 ? "" : fmt::format("ended early by signal {}: ", signal);
+  fmt::print("torture: {}{} checks passed, {} failed\n", when, passed, failed);
+  if (failed != 0) return 1;
+  return signal == 0 ? 0 : 128 + signal;
+}
 
 void print_totals(const TortureRun& run, double seconds) {
   const TortureTotals& totals = run.totals();
@@ -53,12 +75,14 @@ int torture(const TortureOptions& options, double seconds) {
   const auto begin = Clock::now();
   const auto elapsed = [begin] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   TortureRun run(options);
+  const TortureTotals& totals = run.totals();
   double told = 0;
-  while (elapsed() < seconds && run.failures().empty()) {
+  while (run.failures().empty() && g_interrupted_by == 0 &&
+         (elapsed() < seconds || totals.kills == 0 || totals.stops == 0)) {
     run.act();
     if (elapsed() - told < kNews) continue;
     told = elapsed();
-    fmt::print("{:.0f} s: {} kills, {} stops\n", told, run.totals().kills, run.totals().stops);
+    fmt::print("{:.0f} s: {} kills, {} stops\n", told, totals.kills, totals.stops);
     std::fflush(stdout);
   }
   if (run.failures().empty()) run.finish();
@@ -67,8 +91,7 @@ int torture(const TortureOptions& options, double seconds) {
     fmt::print("FAILED with seed {}: {}\n", options.seed, failure);
   if (!run.failures().empty()) run.dump(stdout);
   const std::size_t failed = run.failures().size();
-  fmt::print("torture: {} checks passed, {} failed\n", run.checks() - failed, failed);
-  return failed == 0 ? 0 : 1;
+  return conclude(run.checks() - failed, failed);
 }
 
 /// Half of them at one instant, half at many.
@@ -77,25 +100,28 @@ int record_histories(std::uint64_t count, std::uint64_t seed) {
   std::uint64_t explained = 0;
   for (const rules::Tick spread : {0, 40}) {
     histories::Recorder recorder(seed);
-    for (std::uint64_t i = 0; i < (count + 1) / 2 && !::testing::Test::HasFailure(); ++i) {
+    for (std::uint64_t i = 0; i < (count + 1) / 2 && g_interrupted_by == 0 && !::testing::Test::HasFailure(); ++i) {
       recorder.round(spread);
       if (!::testing::Test::HasFailure()) ++explained;
     }
     recorder.print(spread == 0 ? "at one instant" : "at many instants");
   }
-  const int failed = ::testing::Test::HasFailure() ? 1 : 0;
-  fmt::print("torture: {} checks passed, {} failed\n", explained, failed);
-  return failed;
+  return conclude(explained, ::testing::Test::HasFailure() ? 1 : 0);
 }
 
 int run(int argc, char** argv) {
   CLI::App app{
       "Kills, stops and restarts processes that share breakers, and checks that nothing is lost but what they "
       "were just doing."};
+  app.footer(
+      "Exit status: 0 all checks passed, 1 one failed, 2 it could not be run. SIGINT, SIGTERM and SIGHUP end it early: "
+      "the last checks, the totals, no process and no segment left, and 128 + the number of the signal.");
   TortureOptions options{.workers = 8, .seed = std::random_device{}()};
   double seconds = 60;
   std::uint64_t histories = 0;
-  app.add_option("--seconds", seconds, "How long")->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--seconds", seconds, "How long; longer, until it has killed and stopped somebody")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--workers", options.workers, "Processes")
       ->capture_default_str()
       ->check(CLI::Range(3U, kMaxTorturers));
@@ -112,6 +138,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  end_in_order_when_told_to();
   options.name = "torture-" + std::to_string(::getpid());
   return histories != 0 ? record_histories(histories, options.seed) : torture(options, seconds);
 }

@@ -946,13 +946,22 @@ constexpr Entry kCases[] = {
 };
 
 int prove(const std::vector<std::string>& patterns, const Options& options) {
+  const auto match = [](const std::string& pattern, const Entry& entry) {
+    return ::fnmatch(pattern.c_str(), std::string(entry.name).c_str(), 0) == 0;
+  };
+  for (const std::string& pattern : patterns) {
+    if (std::any_of(std::begin(kCases), std::end(kCases), [&](const Entry& e) { return match(pattern, e); })) continue;
+    fmt::print(stderr, "--case is '{}', must be one of these names, or a pattern that matches one:", pattern);
+    for (const Entry& entry : kCases)
+      fmt::print(stderr, " {}", entry.name);
+    fmt::print(stderr, "\n");
+    return 2;
+  }
   int passed = 0;
   int failed = 0;
   for (const Entry& entry : kCases) {
-    const auto matches = [name = std::string(entry.name)](const std::string& pattern) {
-      return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-    };
     if (entry.run == nullptr) continue;
+    const auto matches = [&](const std::string& pattern) { return match(pattern, entry); };
     if (!patterns.empty() && std::none_of(patterns.begin(), patterns.end(), matches)) continue;
     const auto begin = std::chrono::steady_clock::now();
     const Verdict v = entry.run(options, options.iterations != 0 ? options.iterations : entry.iterations);
@@ -970,7 +979,7 @@ int prove(const std::vector<std::string>& patterns, const Options& options) {
     std::fflush(stdout);
   }
   if (passed + failed == 0) {
-    fmt::print(stderr, "no case has such a name; --list names them\n");
+    fmt::print(stderr, "none of these cases is compiled in\n");
     return 2;
   }
   fmt::print("{} hold, {} violated\n", passed, failed);
