@@ -491,9 +491,11 @@ TEST_F(Inspect, TakesTheSegmentFromTheEnvironmentUnlessOneIsNamed) {
   EXPECT_THAT(inspect({"list"}).output, HasSubstr("\nalpha "));
   expect_refused({"list", "--segment", name_ + "-other"}, tools::exit_no_input,
                  "segment '" + name_ + "-other' does not exist (" + segment_.path() + "-other)");
-  expect_refused({"list", "--segment", ""}, tools::exit_usage,
-                 "segment name is empty; it must be at least one of [A-Za-z0-9._-]");
+  const std::string rule = "segment name is empty; it must be at least one of [A-Za-z0-9._-]";
+  expect_refused({"list", "--segment", ""}, tools::exit_usage, rule);
+  expect_refused({"--segment", "", "list"}, tools::exit_usage, rule);
   ::unsetenv("SHMCB_SEGMENT");
+  EXPECT_THAT(inspect({"--segment", name_, "list"}).output, HasSubstr("\nalpha "));
 }
 
 TEST_F(Inspect, RefusesASegmentOfAStrangerUnlessTrusted) {

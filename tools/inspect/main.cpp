@@ -239,6 +239,7 @@ int main(int argc, char** argv) {
     CLI::App app{"Shows what a shmcb segment holds; makes and removes segments.", "shmcb-inspect"};
     app.footer(kExitCodes);
     app.require_subcommand(1);
+    add_segment_option(app, arguments);  // before the command as well as after it
 
     CLI::App* list_command = app.add_subcommand("list", "a table of all breakers");
     CLI::App* show_command =
