@@ -118,7 +118,8 @@ class BreakerCase {
     scheduler.begin_plan();
     if (!extent.schedule.empty()) {
       result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
-      result_.shown = shown_steps();
+      result_.shown = stage_.shown_steps();
+      if (result_.failure.empty()) result_.shown += answers();  // else the failure has them
     } else if (extent.random > 0) {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
@@ -309,57 +310,17 @@ class BreakerCase {
       text += " " + text_of(op) + ";";
     text += "\n  (participant 3 is the epilogue, tN a token, @N the time in ms)\n";
     result_.schedule = stage_.scheduler().schedule_text();
+    result_.failure = text + answers();
+    return false;
+  }
+
+  [[nodiscard]] std::string answers() const {
+    std::string text;
     for (const Event& event : history_) {
       text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) +
               "  (" + std::to_string(event.begun) + ".." +
               (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) + ")\n";
     }
-    result_.failure = text;
-    return false;
-  }
-
-  /// One column a participant; runs of accesses to words that nobody else touches are summed up.
-  [[nodiscard]] std::string shown_steps() {
-    constexpr std::size_t kColumn = 44;
-    std::string text;
-    std::size_t quiet = 0;
-    std::uint8_t quiet_of = 0;
-    const auto end_quiet = [&] {
-      if (quiet > 0) text += std::string(kColumn * quiet_of, ' ') + "... " + std::to_string(quiet) + " of its own\n";
-      quiet = 0;
-    };
-    for (const Step& step : stage_.scheduler().steps()) {
-      const Access access = step.what.access;
-      const bool always = access == Access::die || access == Access::invoke || access == Access::respond;
-      if (!always && !stage_.scheduler().is_shared(step.what.word)) {
-        if (quiet > 0 && quiet_of != step.participant) end_quiet();
-        quiet_of = step.participant;
-        ++quiet;
-        continue;
-      }
-      end_quiet();
-      text += std::string(kColumn * step.participant, ' ');
-      const auto hex = [](std::uint64_t bits) {
-        char buffer[20];
-        std::snprintf(buffer, sizeof buffer, "%llx", static_cast<unsigned long long>(bits));
-        return std::string(buffer);
-      };
-      const std::string word = stage_.name_of(step.what.word);
-      switch (step.what.access) {
-        case Access::load: text += word + " is " + hex(step.before); break;
-        case Access::store: text += word + " := " + hex(step.after); break;
-        case Access::swap:
-          text += word + " " + hex(step.what.expected) + " => " + hex(step.what.value) +
-                  (step.before == step.what.expected ? "" : " LOST, is " + hex(step.before));
-          break;
-        case Access::add: text += word + " += " + hex(step.what.value); break;
-        case Access::invoke: text += "[ begins"; break;
-        case Access::respond: text += "] ends"; break;
-        case Access::die: text += "DIES"; break;
-      }
-      text += '\n';
-    }
-    end_quiet();
     return text;
   }
 

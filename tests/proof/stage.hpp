@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -302,6 +303,51 @@ class Stage {
     }
     if (offset >= g.total_bytes) return "-";
     return "note-words";
+  }
+
+  /// One column a participant; runs of accesses to words that nobody else touches are summed up.
+  [[nodiscard]] std::string shown_steps() {
+    constexpr std::size_t kColumn = 44;
+    std::string text;
+    std::size_t quiet = 0;
+    std::uint8_t quiet_of = 0;
+    const auto end_quiet = [&] {
+      if (quiet > 0) text += std::string(kColumn * quiet_of, ' ') + "... " + std::to_string(quiet) + " of its own\n";
+      quiet = 0;
+    };
+    for (const Step& step : scheduler_.steps()) {
+      const Access access = step.what.access;
+      const bool always = access == Access::die || access == Access::invoke || access == Access::respond;
+      if (!always && !scheduler_.is_shared(step.what.word)) {
+        if (quiet > 0 && quiet_of != step.participant) end_quiet();
+        quiet_of = step.participant;
+        ++quiet;
+        continue;
+      }
+      end_quiet();
+      text += std::string(kColumn * step.participant, ' ');
+      const auto hex = [](std::uint64_t bits) {
+        char buffer[20];
+        std::snprintf(buffer, sizeof buffer, "%llx", static_cast<unsigned long long>(bits));
+        return std::string(buffer);
+      };
+      const std::string word = name_of(step.what.word);
+      switch (step.what.access) {
+        case Access::load: text += word + " is " + hex(step.before); break;
+        case Access::store: text += word + " := " + hex(step.after); break;
+        case Access::swap:
+          text += word + " " + hex(step.what.expected) + " => " + hex(step.what.value) +
+                  (step.before == step.what.expected ? "" : " LOST, is " + hex(step.before));
+          break;
+        case Access::add: text += word + " += " + hex(step.what.value); break;
+        case Access::invoke: text += "[ begins"; break;
+        case Access::respond: text += "] ends"; break;
+        case Access::die: text += "DIES"; break;
+      }
+      text += '\n';
+    }
+    end_quiet();
+    return text;
   }
 
  private:
