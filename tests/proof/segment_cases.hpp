@@ -44,6 +44,13 @@ class SegmentCase {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
       result_.totals = scheduler.explore(plan, hooks, extent.limit);
+      if (!result_.totals.complete && extent.preemptions != 0) {
+        const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
+        result_.totals.executions += bounded.executions;
+        result_.totals.steps += bounded.steps;
+        result_.totals.failed = bounded.failed;
+        result_.bounded = bounded.complete;
+      }
     }
     result_.death_happened = scheduler.death_happened();
     if (result_.totals.failed && result_.failure.empty()) fail("somebody does not get to an end");
@@ -503,6 +510,7 @@ class Journaling final : public SegmentCase {
         ++whole;
       }
       if (read == core::JournalRead::damaged && all <= journal.size()) return "a damaged entry and no lap";
+      if (read == core::JournalRead::pending && dead() == 0) return "position " + std::to_string(p) + " stays empty";
     }
     // Without a lap each writer's entries are all there. With one, an overtaken writer costs its own entry and the one
     // it has written into.
