@@ -197,7 +197,7 @@ class BreakerCase {
       now += s.probe_timeout_ms - 1;
       admit();
     }
-    if (start_.breaker().mode != Mode::automatic) {
+    if (start_.breaker().mode != Mode::automatic && !s_.may_exhaust) {  // each that may fail doubles the orders
       admit();
       ops.push_back({.kind = Op::Kind::mode, .mode = Mode::automatic, .at = now});
     }
