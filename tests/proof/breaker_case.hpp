@@ -19,7 +19,8 @@ struct BreakerScenario {
   std::vector<Settings> settings{};  ///< the first is the breaker's, the others are for `replace`
   std::vector<Op> prepare{};
   std::vector<std::vector<Op>> participants{};
-  std::array<std::uint32_t, kMaxParticipants> deaths{};  ///< see Scheduler::Plan
+  std::array<std::uint32_t, kMaxParticipants> deaths{};     ///< see Scheduler::Plan
+  std::array<std::uint32_t, kMaxParticipants + 1> draws{};  ///< of each participant and of the epilogue
   StageOptions stage{};
   bool tiny = false;         ///< TinyWidths
   bool may_exhaust = false;  ///< the pool is so small that an operation may find no record
@@ -85,9 +86,10 @@ struct CaseResult {
   std::uint64_t histories = 0;  ///< that can be told apart, each checked
   bool bounded = false;         ///< cut, but all with so many preemptions were seen
   bool death_happened = false;
-  std::string failure{};   ///< empty: all held
-  std::string schedule{};  ///< of the failure
-  std::string shown{};     ///< of one schedule, its steps
+  std::array<bool, kMaxParticipants> died{};  ///< in any execution
+  std::string failure{};                      ///< empty: all held
+  std::string schedule{};                     ///< of the failure
+  std::string shown{};                        ///< of one schedule, its steps
 };
 
 template <class WidthsOf>
@@ -95,6 +97,7 @@ class BreakerCase {
  public:
   explicit BreakerCase(const BreakerScenario& scenario) : s_(scenario), stage_(scenario.stage), start_(s_.settings) {
     stage_.use_settings(s_.settings);
+    stage_.use_draws(s_.draws);
     if (!prepare()) return;
     for (const auto& ops : s_.participants) {
       modes_ = modes_ || std::any_of(ops.begin(), ops.end(), [](const Op& op) {
@@ -118,7 +121,8 @@ class BreakerCase {
     scheduler.begin_plan();
     if (!extent.schedule.empty()) {
       result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
-      result_.shown = shown_steps();
+      result_.shown = stage_.shown_steps();
+      if (result_.failure.empty()) result_.shown += answers();  // else the failure has them
     } else if (extent.random > 0) {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
@@ -145,12 +149,12 @@ class BreakerCase {
     }
     for (std::uint32_t other = 1; other < s_.stage.breakers; ++other)
       (void)stage_.add("other-" + std::to_string(other), s_.settings[0]);
-    const auto cell = stage_.cell(Stage<WidthsOf>::kSetup);
     for (const Op& op : s_.prepare) {
       Event event{.op = op};
-      stage_.perform(cell, op, Stage<WidthsOf>::kSetup, tokens_, event);
+      const std::size_t by = op.by ? *op.by : Stage<WidthsOf>::kSetup;
+      stage_.perform(stage_.cell(by), op, by, tokens_, event);
       std::optional<Transition> transition;
-      const Answer answer = start_.perform(op, transition);
+      const Answer answer = start_.perform(op, transition, circumstances(op));
       latest_ = std::max(latest_, op.at);
       if (event.answer == answer && event.transition == transition) continue;
       event.ended = 0;
@@ -160,12 +164,17 @@ class BreakerCase {
     return true;
   }
 
+  [[nodiscard]] Circumstances circumstances(const Op& op) const {
+    if (!op.by) return {};
+    return {.participant = *op.by, .draw = s_.draws[*op.by], .trips_draw = s_.draws[*op.by]};
+  }
+
   /// Reaches every state from wherever the breaker is, so that probes and leases show.
   [[nodiscard]] std::vector<Op> epilogue() const {
     std::vector<Op> ops;
     Tick now = latest_;
     std::uint8_t token = kTokens / 2;
-    const Settings& s = s_.settings[0];
+    const Settings& s = start_.settings();
     const auto look = [&] { ops.push_back({.kind = Op::Kind::snapshot, .at = now}); };
     const auto admit = [&] {
       ops.push_back({.kind = Op::Kind::admit, .token = token, .at = now});
@@ -175,11 +184,23 @@ class BreakerCase {
       ops.push_back({.kind = Op::Kind::record, .token = of, .outcome = outcome, .at = now});
     };
     look();
+    if (s.reclaim_dead_probes) {  // before anything else frees the slots of the dead
+      admit();
+      admit();
+    }
     // Of attempts admitted before, whatever became of their period.
     for (std::uint8_t t = 0; t < 3; ++t) {
       if (tokens_[t].admission != Admission::rejected) record(t, t == 1 ? Outcome::failure : Outcome::success);
     }
     look();
+    if (s.reclaim_dead_probes) {  // whether the lease began anew when the last probe out was given up
+      now += s.probe_timeout_ms - 1;
+      admit();
+    }
+    if (start_.breaker().mode != Mode::automatic && !s_.may_exhaust) {  // each that may fail doubles the orders
+      admit();
+      ops.push_back({.kind = Op::Kind::mode, .mode = Mode::automatic, .at = now});
+    }
     const auto a = admit();
     const auto b = admit();
     record(a, Outcome::success);
@@ -234,6 +255,8 @@ class BreakerCase {
   }
 
   bool after() {
+    for (std::size_t i = 0; i < s_.participants.size(); ++i)
+      result_.died[i] = result_.died[i] || stage_.scheduler().died(i);
     std::uint64_t key = 1469598103934665603U;
     const auto mix = [&key](std::uint64_t number) { key = (key ^ number) * 1099511628211U ^ (key >> 29U); };
     for (std::size_t i = 0; i < s_.participants.size(); ++i) {
@@ -245,6 +268,7 @@ class BreakerCase {
         mix_event(event, mix);
       }
     }
+    if (s_.settings[0].reclaim_dead_probes) mix_deaths(mix);
     // Real time: who had ended when whom began.
     for (const Event& a : history_) {
       for (const Event& b : history_)
@@ -268,6 +292,24 @@ class BreakerCase {
       history_.push_back(event);
     }
     return check();
+  }
+
+  /// Who was dead when whom began or ended.
+  template <class Mix>
+  void mix_deaths(Mix mix) const {
+    const Participants participants = participants_now();
+    for (const Event& event : history_) {
+      for (const std::uint64_t died : participants.died)
+        mix((died < event.begun ? 2U : 0U) + (died < event.ended ? 1U : 0U));
+    }
+  }
+
+  [[nodiscard]] Participants participants_now() const {
+    Participants participants{.draw = s_.draws};
+    for (std::size_t i = 0; i < s_.participants.size(); ++i) {
+      if (stage_.scheduler().died(i)) participants.died[i] = stage_.scheduler().died_at(i);
+    }
+    return participants;
   }
 
   template <class Mix>
@@ -296,7 +338,8 @@ class BreakerCase {
     if (std::string wrong = stage_.wrong_with_records(3 * dead); !wrong.empty()) return fail(wrong);
     if (std::string wrong = stage_.wrong_with_journal(0, dead); !wrong.empty()) return fail(wrong);
     if (history_.size() > Linearizer::kMaxEvents) return fail("a history too long to be checked");
-    if (!Linearizer(history_, modes_).explains(start_)) return fail("no order of the operations explains the answers");
+    if (!Linearizer(history_, modes_, participants_now()).explains(start_))
+      return fail("no order of the operations explains the answers");
     return true;
   }
 
@@ -309,57 +352,17 @@ class BreakerCase {
       text += " " + text_of(op) + ";";
     text += "\n  (participant 3 is the epilogue, tN a token, @N the time in ms)\n";
     result_.schedule = stage_.scheduler().schedule_text();
+    result_.failure = text + answers();
+    return false;
+  }
+
+  [[nodiscard]] std::string answers() const {
+    std::string text;
     for (const Event& event : history_) {
       text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) +
               "  (" + std::to_string(event.begun) + ".." +
               (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) + ")\n";
     }
-    result_.failure = text;
-    return false;
-  }
-
-  /// One column a participant; runs of accesses to words that nobody else touches are summed up.
-  [[nodiscard]] std::string shown_steps() {
-    constexpr std::size_t kColumn = 44;
-    std::string text;
-    std::size_t quiet = 0;
-    std::uint8_t quiet_of = 0;
-    const auto end_quiet = [&] {
-      if (quiet > 0) text += std::string(kColumn * quiet_of, ' ') + "... " + std::to_string(quiet) + " of its own\n";
-      quiet = 0;
-    };
-    for (const Step& step : stage_.scheduler().steps()) {
-      const Access access = step.what.access;
-      const bool always = access == Access::die || access == Access::invoke || access == Access::respond;
-      if (!always && !stage_.scheduler().is_shared(step.what.word)) {
-        if (quiet > 0 && quiet_of != step.participant) end_quiet();
-        quiet_of = step.participant;
-        ++quiet;
-        continue;
-      }
-      end_quiet();
-      text += std::string(kColumn * step.participant, ' ');
-      const auto hex = [](std::uint64_t bits) {
-        char buffer[20];
-        std::snprintf(buffer, sizeof buffer, "%llx", static_cast<unsigned long long>(bits));
-        return std::string(buffer);
-      };
-      const std::string word = stage_.name_of(step.what.word);
-      switch (step.what.access) {
-        case Access::load: text += word + " is " + hex(step.before); break;
-        case Access::store: text += word + " := " + hex(step.after); break;
-        case Access::swap:
-          text += word + " " + hex(step.what.expected) + " => " + hex(step.what.value) +
-                  (step.before == step.what.expected ? "" : " LOST, is " + hex(step.before));
-          break;
-        case Access::add: text += word + " += " + hex(step.what.value); break;
-        case Access::invoke: text += "[ begins"; break;
-        case Access::respond: text += "] ends"; break;
-        case Access::die: text += "DIES"; break;
-      }
-      text += '\n';
-    }
-    end_quiet();
     return text;
   }
 

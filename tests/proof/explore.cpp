@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -85,6 +86,21 @@ class Explorer {
     }
   }
 
+  /// With one participant dying before each of its writes, the deaths of the others as they are; a tenth of the limit,
+  /// for there are many.
+  void run_deaths(BreakerScenario scenario, std::size_t participant) {
+    ++totals_.scenarios;
+    for (std::uint32_t k = 1;; ++k) {
+      scenario.deaths[participant] = k;
+      const CaseResult r = perform(scenario, {.limit = std::max<std::uint64_t>(1, options_.limit / 10),
+                                              .preemptions = std::min(options_.preemptions, 1U),
+                                              .schedule = options_.schedule});
+      count(r, scenario.deaths);
+      if (!r.died[participant] || !r.failure.empty() || !options_.schedule.empty()) break;
+      ++totals_.deaths;
+    }
+  }
+
   /// The same for one about a segment; `make` makes it anew.
   void run(const std::function<std::unique_ptr<SegmentCase>()>& make, bool each_death) {
     ++totals_.scenarios;
@@ -94,7 +110,10 @@ class Explorer {
       for (std::uint32_t k = each_death ? 1 : 0;; ++k) {
         std::array<std::uint32_t, kMaxParticipants> deaths{};
         deaths[i] = k;
-        const CaseResult r = make()->run({.limit = options_.limit, .schedule = options_.schedule}, deaths);
+        // Where that is cut, all with one preemption: one stands still anywhere while the others get to their ends.
+        const std::uint32_t preemptions = each_death ? 0 : std::min(options_.preemptions, 1U);
+        const CaseResult r =
+            make()->run({.limit = options_.limit, .preemptions = preemptions, .schedule = options_.schedule}, deaths);
         count(r, deaths);
         if (!each_death || !r.death_happened || !r.failure.empty()) break;
         ++totals_.deaths;
@@ -166,12 +185,24 @@ class Explorer {
 // ---- the sets
 
 constexpr std::size_t kDepth = 5;
+constexpr std::size_t kDepthBehind = 3;  // a mode or other settings; and where chance matters
 
-void for_each_state(const std::function<void(const std::vector<Settings>&, const SmallState&)>& f) {
+/// `f` gets the settings and the draws, and a state.
+void for_each_state(const std::function<void(const BreakerScenario&, const SmallState&)>& f) {
   for (const std::string_view name : kFamilies) {
     const std::vector<Settings> settings = family(name);
     for (const SmallState& state : small_states(settings, kDepth))
-      f(settings, state);
+      f({.settings = settings}, state);
+  }
+  const std::vector<Settings> jitter = family("jitter");
+  for (const SmallState& state : small_states(jitter, kDepthBehind))
+    f({.settings = jitter, .draws = kDraws}, state);
+  for (const std::string_view name : {"plain", "slow", "ramp"}) {
+    const std::vector<Settings> settings = family(name);
+    for (const Op& first : first_operations()) {
+      for (const SmallState& state : small_states(settings, kDepthBehind, first))
+        f({.settings = settings}, state);
+    }
   }
 }
 
@@ -179,8 +210,9 @@ void for_each_state(const std::function<void(const std::vector<Settings>&, const
 void pairs_in(Explorer& explorer, const SmallState& state, BreakerScenario scenario, bool deaths) {
   const auto& ops = state.operations;
   scenario.prepare = state.prepare;
+  const bool same = scenario.draws == decltype(scenario.draws){};  // so that it does not matter who does which
   for (std::size_t a = 0; a < ops.size(); ++a) {
-    for (std::size_t b = a; b < ops.size(); ++b) {
+    for (std::size_t b = same ? a : 0; b < ops.size(); ++b) {
       if (!explorer.next()) continue;
       scenario.participants = {with_tokens({ops[a]}, 0), with_tokens({ops[b]}, 1)};
       explorer.run(scenario, deaths);
@@ -190,48 +222,53 @@ void pairs_in(Explorer& explorer, const SmallState& state, BreakerScenario scena
 
 /// The same in every state.
 void pairs(Explorer& explorer, bool deaths, bool tiny) {
-  for_each_state([&](const std::vector<Settings>& settings, const SmallState& state) {
-    pairs_in(explorer, state, {.settings = settings, .tiny = tiny}, deaths);
+  for_each_state([&](BreakerScenario scenario, const SmallState& state) {
+    scenario.tiny = tiny;
+    pairs_in(explorer, state, scenario, deaths);
   });
 }
 
 /// Each operation alone, its participant dying before each of its writes.
 void alone(Explorer& explorer) {
-  for_each_state([&](const std::vector<Settings>& settings, const SmallState& state) {
+  for_each_state([&](BreakerScenario scenario, const SmallState& state) {
+    scenario.prepare = state.prepare;
     for (const Op& op : state.operations) {
       if (!explorer.next()) continue;
-      explorer.run({.settings = settings, .prepare = state.prepare, .participants = {with_tokens({op}, 0)}}, true);
+      scenario.participants = {with_tokens({op}, 0)};
+      explorer.run(scenario, true);
     }
   });
 }
 
 /// Three outcomes of one period at once, before every place of the ring where something is due.
 void recorders(Explorer& explorer, bool deaths) {
-  for (const std::string_view name : kFamilies) {
-    const std::vector<Settings> settings = family(name);
+  std::vector<BreakerScenario> begins;
+  for (const std::string_view name : kFamilies)
+    begins.push_back({.settings = family(name)});
+  begins.push_back({.settings = family("jitter"), .draws = kDraws});
+  for (BreakerScenario scenario : begins) {
+    const Settings& settings = scenario.settings[0];
+    scenario.stage.quiet_journal = deaths;
     for (const std::uint32_t before : {0U, 4U, 5U, 6U, 7U, 13U, 14U, 15U}) {
       for (std::uint32_t held = 0; held < 3; ++held) {
         for (std::uint32_t failures = 0; failures <= 3; ++failures) {
           if (!explorer.next()) continue;
-          std::vector<Op> prepare = moved_on_by(before);
+          std::vector<Op>& prepare = scenario.prepare;
+          prepare = moved_on_by(before);
           prepare.push_back({.kind = Op::Kind::admit, .token = 0});
           for (std::uint32_t i = 0; i < held; ++i) {
             prepare.push_back({.kind = Op::Kind::record,
                                .token = 0,
-                               .outcome = i == 0 && settings[0].failures != 1 ? Outcome::failure : Outcome::success});
+                               .outcome = i == 0 && settings.failures != 1 ? Outcome::failure : Outcome::success});
           }
-          std::vector<std::vector<Op>> participants;
+          scenario.participants.clear();
           for (std::uint32_t i = 0; i < 3; ++i) {
-            participants.push_back({{.kind = Op::Kind::record,
-                                     .token = 0,
-                                     .outcome = i < failures ? Outcome::failure : Outcome::success,
-                                     .at = i}});
+            scenario.participants.push_back({{.kind = Op::Kind::record,
+                                              .token = 0,
+                                              .outcome = i < failures ? Outcome::failure : Outcome::success,
+                                              .at = i}});
           }
-          explorer.run({.settings = settings,
-                        .prepare = prepare,
-                        .participants = participants,
-                        .stage = {.quiet_journal = deaths}},
-                       deaths);
+          explorer.run(scenario, deaths);
         }
       }
     }
@@ -254,14 +291,30 @@ class Dice {
 /// States and operations drawn; each scenario explored to the end, or up to the limit.
 void drawn(Explorer& explorer, const Options& options, std::size_t participants, std::size_t operations,
            std::uint64_t scenarios, std::uint64_t random_executions) {
-  std::vector<std::pair<std::vector<Settings>, std::vector<SmallState>>> families;
+  struct Family {
+    BreakerScenario begin;
+    std::vector<SmallState> states;
+  };
+  std::vector<Family> families;
   for (const std::string_view name : kFamilies)
-    families.emplace_back(family(name), small_states(family(name), kDepth));
-  for (std::uint64_t n = 0; n < scenarios; ++n) {
+    families.push_back({{.settings = family(name)}, small_states(family(name), kDepth)});
+  // What depends on chance and on deaths: beyond those, so that their numbers stay; where the number of scenarios is
+  // the caller's, every sixth.
+  const std::vector<Settings> jitter = family("jitter");
+  const std::vector<Settings> reclaims{reclaiming(2), reclaiming(2), reclaiming(2)};
+  const std::vector<Family> others{
+      {{.settings = jitter, .draws = kDraws}, small_states(jitter, kDepth)},
+      {{.settings = reclaims}, small_states(reclaims, kDepth)},
+  };
+  const bool randomly = random_executions > 0;
+  for (std::uint64_t n = 0; n < (randomly ? scenarios : scenarios + scenarios / 5); ++n) {
     Dice dice(options.seed * 1'000'003 + n);
-    const auto& [settings, states] = dice.one_of(families);
+    const bool of_others = randomly ? n % 6 == 5 : n >= scenarios;
+    const auto& [begin, states] = dice.one_of(of_others ? others : families);
     const SmallState& state = dice.one_of(states);
-    BreakerScenario scenario{.settings = settings, .stage = {.quiet_journal = true}, .tiny = dice.below(3) == 0};
+    BreakerScenario scenario = begin;
+    scenario.stage = {.quiet_journal = true};
+    scenario.tiny = dice.below(3) == 0;
     if (dice.below(2) == 0) {
       scenario.prepare = moved_on_by(static_cast<std::uint32_t>(dice.below(18)));
     }
@@ -283,12 +336,12 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
       scenario.participants.push_back(ops);
       if (dice.below(4) == 0) scenario.deaths[i] = 1 + static_cast<std::uint32_t>(dice.below(24));
     }
-    if (dice.below(6) == 0) {
+    if (!of_others && dice.below(6) == 0) {
       scenario.stage = {.breakers = 1, .records = 4, .quiet_journal = true, .spares = false};
       scenario.may_exhaust = true;
     }
     if (!explorer.next()) continue;
-    if (random_executions > 0) {
+    if (randomly) {
       explorer.run_randomly(scenario, random_executions, options.seed + n);
     } else {
       explorer.run(scenario);
@@ -391,6 +444,66 @@ void laps(Explorer& explorer) {
   }
 }
 
+/// Holders of probes that die, and others that ask for their slots.
+void reclaim(Explorer& explorer) {
+  constexpr Tick kLater = 5;  // so that it shows whether the lease began anew
+  using Ops = std::vector<Op>;
+  using Holders = std::vector<std::optional<std::uint8_t>>;  // of each probe that is out; none: one who lives
+  const auto record_of = [](std::uint8_t token, Outcome outcome) {
+    return Op{.kind = Op::Kind::record, .token = token, .outcome = outcome, .at = kLater};
+  };
+  const Op asks{.kind = Op::Kind::admit, .at = kLater};
+  const Op looks{.kind = Op::Kind::snapshot, .at = kLater};
+  const auto prepared = [](const Holders& holders, std::uint32_t limit) {
+    BreakerScenario scenario{.settings = {reclaiming(limit)}, .stage = {.quiet_journal = true}};
+    scenario.prepare.push_back({.kind = Op::Kind::force, .to = CircuitState::half_open});
+    for (std::uint8_t n = 0; n < holders.size(); ++n)
+      scenario.prepare.push_back({.kind = Op::Kind::admit, .token = n, .by = holders[n]});
+    return scenario;
+  };
+  const Op s0 = record_of(0, Outcome::success);
+  const Op f0 = record_of(0, Outcome::failure);
+  const Op i0 = record_of(0, Outcome::ignored);
+  struct One {
+    Holders holders;
+    std::uint32_t limit;
+    Ops of_the_dying;
+    Ops of_the_other;
+  };
+  const std::vector<One> all{
+      {{0}, 1, {s0}, {asks, asks}},
+      {{0}, 1, {f0}, {asks, asks}},
+      {{0}, 1, {i0}, {asks, asks}},
+      {{0}, 1, {{.kind = Op::Kind::force, .to = CircuitState::half_open, .at = kLater}}, {asks, asks}},
+      {{0}, 2, {asks}, {asks, asks}},
+      {{0, 0}, 2, {s0}, {asks, asks}},
+      {{0, 0}, 2, {i0}, {asks, looks}},
+      {{0, std::nullopt}, 2, {s0}, {asks, asks}},
+      {{0, 1}, 2, {s0}, {asks, asks}},
+      {{0, 1}, 2, {s0}, {record_of(1, Outcome::success), asks}},
+      {{0, 1}, 2, {s0}, {record_of(1, Outcome::failure)}},
+      {{0, 0, 1}, 3, {s0}, {record_of(2, Outcome::success), asks}},
+      {{}, 1, with_tokens({asks, record_of(8, Outcome::success)}, 0), {asks}},
+      {{}, 2, with_tokens({asks, record_of(8, Outcome::failure)}, 0), {asks, asks}},
+  };
+  for (const One& one : all) {
+    if (!explorer.next()) continue;
+    BreakerScenario scenario = prepared(one.holders, one.limit);
+    scenario.participants = {with_tokens(one.of_the_dying, 0), with_tokens(one.of_the_other, 1)};
+    explorer.run_deaths(scenario, 0);
+  }
+  // Two that die, and a third that asks.
+  for (const Holders& holders : {Holders{0, 1}, Holders{0, 1, 1}, Holders{0, 1, std::nullopt}}) {
+    for (const Ops& other : {Ops{asks}, Ops{asks, asks}}) {
+      if (!explorer.next()) continue;
+      BreakerScenario scenario = prepared(holders, static_cast<std::uint32_t>(holders.size()));
+      scenario.participants = {{s0}, {record_of(1, Outcome::ignored)}, with_tokens(other, 2)};
+      scenario.deaths = {0, 1, 0};
+      explorer.run_deaths(scenario, 0);
+    }
+  }
+}
+
 struct Set {
   std::string what;
   std::function<void(Explorer&, const Options&)> run;
@@ -408,6 +521,9 @@ const std::map<std::string, Set>& all_sets() {
       {"recorders", {"3 outcomes at once", [](Explorer& e, const Options&) { recorders(e, false); }}},
       {"recorder-deaths",
        {"the same, a death before every write", [](Explorer& e, const Options&) { recorders(e, true); }}},
+      {"reclaim-deaths",
+       {"slots of dead holders are asked for, a death before every write",
+        [](Explorer& e, const Options&) { reclaim(e); }}},
       {"scheduler",
        {"random programs, with the reduction and without",
         [](Explorer& e, const Options& o) {

@@ -31,6 +31,7 @@ struct Op {
   Tick lasts = rules::kNever;  ///< of a mode
   std::uint8_t settings = 0;   ///< which of the scenario's
   Tick at = 0;
+  std::optional<std::uint8_t> by{};  ///< in a preparation: the participant that does it; none: nobody who may die
 };
 
 inline constexpr std::size_t kTokens = 48;
@@ -63,6 +64,16 @@ struct Transition {
   friend auto operator<=>(const Transition&, const Transition&) = default;
 };
 
+/// What an operation depends on beside the breaker.
+struct Circumstances {
+  std::uint8_t participant = kNobodyDies;
+  std::uint32_t dead = 0;        ///< bits: the participants that an admit finds dead
+  std::uint32_t draw = 0;        ///< of its participant
+  std::uint32_t trips_draw = 0;  ///< of whoever carries out the opening that an outcome decides
+
+  static constexpr std::uint8_t kNobodyDies = 200;
+};
+
 /// One operation of a history. `begun` and `ended` are positions in real time.
 struct Event {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};
@@ -82,18 +93,18 @@ class Reference {
   }
 
   /// Performs an operation. `transition`: what it changed.
-  Answer perform(const Op& op, std::optional<Transition>& transition) {
+  Answer perform(const Op& op, std::optional<Transition>& transition, const Circumstances& with = {}) {
     Answer answer;
     switch (op.kind) {
-      case Op::Kind::admit: admit(op, answer, transition); break;
-      case Op::Kind::record: answer.status = record(op, transition); break;
-      case Op::Kind::force: carry_out(rules::force(breaker_, settings_, op.at, op.to, 0), transition); break;
+      case Op::Kind::admit: admit(op, answer, transition, with); break;
+      case Op::Kind::record: answer.status = record(op, transition, with); break;
+      case Op::Kind::force: carry_out(rules::force(breaker_, settings_, op.at, op.to, with.draw), transition); break;
       case Op::Kind::mode:
         answer.mode = rules::mode_at(breaker_, op.at);
         carry_out(rules::set_mode(breaker_, op.at, op.mode, op.lasts == rules::kNever ? op.lasts : op.at + op.lasts),
                   transition);
         break;
-      case Op::Kind::replace: replace((*all_settings_)[op.settings], op.at); break;
+      case Op::Kind::replace: replace((*all_settings_)[op.settings], op.at, with.draw); break;
       case Op::Kind::snapshot: answer = look(); break;
     }
     return answer;
@@ -123,13 +134,15 @@ class Reference {
   }
   [[nodiscard]] bool awaits_effect() const { return judged_.has_value(); }
   /// Enters, and opens if that was the judgement, in whatever mode; stale where something else ended the period.
-  RecordStatus take_effect(const Op& op, std::optional<Transition>& transition) {
+  RecordStatus take_effect(const Op& op, std::optional<Transition>& transition, const Circumstances& with) {
     const TransitionReason reason = judged_.value();
     judged_.reset();
     const Token& token = tokens_[op.token];
     if (breaker_.state != CircuitState::closed || token.period != generation_) return RecordStatus::stale;
     const Tick at = push(op, token);
-    if (reason != TransitionReason::none) carry_out(rules::trip(breaker_, settings_, at, reason, 0), transition);
+    if (reason != TransitionReason::none) {
+      carry_out(rules::trip(breaker_, settings_, at, reason, with.trips_draw), transition);
+    }
     return RecordStatus::counted;
   }
   /// Whether an operation has to wait for somebody's entry: nothing of the period is counted before it.
@@ -159,6 +172,14 @@ class Reference {
   }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   [[nodiscard]] const rules::Breaker& breaker() const { return breaker_; }
+  [[nodiscard]] const Settings& settings() const { return settings_; }
+  /// The participants that hold probes, as bits.
+  [[nodiscard]] std::uint32_t holders() const {
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < breaker_.probes.count; ++i)
+      bits |= breaker_.probes.owner[i] < 32 ? 1U << breaker_.probes.owner[i] : 0U;
+    return bits;
+  }
   [[nodiscard]] const Token& token(std::size_t index) const { return tokens_[index]; }
 
   /// A number for this state: two that answer differently to anything have different ones.
@@ -178,7 +199,7 @@ class Reference {
     mix(breaker_.growth);
     mix(breaker_.probe_successes);
     for (std::uint32_t i = 0; i < breaker_.probes.count; ++i)
-      mix(breaker_.probes.id[i]);
+      mix(breaker_.probes.id[i] * 256 + breaker_.probes.owner[i]);
     mix(settings_.revision);
     for (std::size_t i = 0; i < count_; ++i) {
       mix(window_[i].at);
@@ -204,6 +225,7 @@ class Reference {
     add(breaker_.probes.count);
     add(breaker_.probe_successes);
     add(breaker_.state == CircuitState::open ? std::max<Tick>(0, breaker_.open_until - now) : 0);
+    add(holders());
     add(breaker_.probes.count == 0 ? 0 : std::max<Tick>(0, breaker_.lease_at + settings_.probe_timeout_ms - now));
     if (breaker_.state != CircuitState::half_open) {
       for (std::size_t i = 0; i < count_; ++i)
@@ -229,15 +251,19 @@ class Reference {
   };
   static constexpr std::size_t kMostEntries = 12;
 
-  void admit(const Op& op, Answer& answer, std::optional<Transition>& transition) {
+  void admit(const Op& op, Answer& answer, std::optional<Transition>& transition, const Circumstances& with) {
     tokens_[op.token] = {.period = kVoidPeriod, .admission = Admission::rejected};
     answer.admission = Admission::allowed;
     answer.state = breaker_.state;
     if (rules::stands_aside(breaker_)) return;
     while (settle(op.at)) {
     }
-    const rules::AdmitDecision decision = rules::admit(
-        breaker_, settings_, op.at, {.ids = {.on_transition = next_probe_, .within_generation = next_probe_}});
+    const rules::AdmitDecision decision =
+        rules::admit(breaker_, settings_, op.at,
+                     {.ids = {.on_transition = next_probe_, .within_generation = next_probe_},
+                      .holder = with.participant,
+                      .dead_probes = settings_.reclaim_dead_probes ? probes_of(with.dead) : 0,
+                      .draw = with.draw});
     if (decision.turned == rules::Turned::by_outage) ++rejected_;
     carry_out(decision.effects, transition);
     answer.admission = decision.admission;
@@ -251,14 +277,15 @@ class Reference {
     if (decision.admission == Admission::probe) tokens_[op.token].period = next_probe_++;
   }
 
-  RecordStatus record(const Op& op, std::optional<Transition>& transition) {
+  RecordStatus record(const Op& op, std::optional<Transition>& transition, const Circumstances& with) {
     const Token& token = tokens_[op.token];
     switch (token.admission) {
       case Admission::rejected: break;
-      case Admission::allowed: return record_allowed(op, token, transition);
+      case Admission::allowed: return record_allowed(op, token, transition, with);
       case Admission::probe: {
         const rules::RecordDecision decision = rules::record_probe(
-            breaker_, settings_, op.at, {.probe = token.period, .outcome = op.outcome, .started = token.started});
+            breaker_, settings_, op.at,
+            {.probe = token.period, .outcome = op.outcome, .started = token.started, .draw = with.draw});
         carry_out(decision.effects, transition);
         return decision.status;
       }
@@ -266,15 +293,26 @@ class Reference {
     return token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected;
   }
 
-  RecordStatus record_allowed(const Op& op, const Token& token, std::optional<Transition>& transition) {
+  RecordStatus record_allowed(const Op& op, const Token& token, std::optional<Transition>& transition,
+                              const Circumstances& with) {
     if (op.outcome == Outcome::ignored) return RecordStatus::ignored;
     if (breaker_.state != CircuitState::closed || token.period != generation_) return RecordStatus::stale;
     const Mode mode = rules::mode_at(breaker_, op.at);
     if (mode == Mode::disabled) return RecordStatus::ignored;
     const TransitionReason reason = count(op, token);
     if (mode == Mode::forced_closed || reason == TransitionReason::none) return RecordStatus::counted;
-    carry_out(rules::trip(breaker_, settings_, window_[count_ - 1].at, reason, 0), transition);
+    carry_out(rules::trip(breaker_, settings_, window_[count_ - 1].at, reason, with.trips_draw), transition);
     return RecordStatus::counted;
+  }
+
+  /// Which probes are out that these participants hold, as bits.
+  [[nodiscard]] std::uint32_t probes_of(std::uint32_t participants) const {
+    std::uint32_t bits = 0;
+    for (std::uint32_t i = 0; i < breaker_.probes.count; ++i) {
+      const std::uint16_t owner = breaker_.probes.owner[i];
+      if (owner < 32 && (participants >> owner & 1U) != 0) bits |= 1U << i;
+    }
+    return bits;
   }
 
   TransitionReason count(const Op& op, const Token& token) {
@@ -308,7 +346,7 @@ class Reference {
     return first;
   }
 
-  void replace(const Settings& settings, Tick now) {
+  void replace(const Settings& settings, Tick now, std::uint32_t draw) {
     if (settings_.revision > settings.revision) return;
     if (settings_.window < settings.window || settings_.within_ms < settings.within_ms) {
       const std::size_t first = first_counted();  // what has left it does not come back
@@ -317,7 +355,7 @@ class Reference {
       count_ -= first;
     }
     std::optional<Transition> none;
-    carry_out(rules::replace_settings(breaker_, settings_, settings, now, 0), none);
+    carry_out(rules::replace_settings(breaker_, settings_, settings, now, draw), none);
     settings_ = settings;
   }
 
@@ -341,6 +379,12 @@ class Reference {
   std::array<Token, kTokens> tokens_{};
 };
 
+/// What is known of those who act in a history; the epilogue is one of them.
+struct Participants {
+  std::array<std::uint64_t, 4> died{Event::kNever, Event::kNever, Event::kNever, Event::kNever};  ///< when
+  std::array<std::uint32_t, 4> draw{};
+};
+
 /// Looks for an order of a history's operations that explains it.
 class Linearizer {
  public:
@@ -352,10 +396,13 @@ class Linearizer {
   ///   one it is due to; of those that did not end one each may be missing;
   /// - beside other operations a snapshot has two points: one for the record, and, not before it, one for the counts of
   ///   that period's window; rejections may lag;
+  /// - an admit that reclaims probes of the dead has one answer for each holder: dead, where that one died before the
+  ///   admit began; alive, where after its end; else either;
   /// - with `modes` (or other settings) among the operations: an outcome has two points, its judgement and its entry,
   ///   between which no other one is counted; and an admit that finds something over by time writes that down at a
   ///   point of its own.
-  Linearizer(const std::vector<Event>& history, bool modes) : history_(history), modes_(modes) {
+  Linearizer(const std::vector<Event>& history, bool modes, const Participants& participants)
+      : history_(history), modes_(modes), participants_(participants) {
     for (const Event& event : history_) {
       if (event.transition) ++reported_;
     }
@@ -372,8 +419,10 @@ class Linearizer {
   static constexpr std::size_t kNobody = kMaxEvents;
 
   struct Made {
-    Transition transition{};
-    std::size_t by = 0;  ///< the operation that it is due to
+    static constexpr std::uint8_t kAnyone = 255;
+    std::optional<Transition> transition{};
+    std::size_t by = 0;             ///< the operation that it is due to
+    std::uint8_t opener = kAnyone;  ///< the participant that carried it out
   };
 
   bool search(const Reference& now, std::uint64_t left, std::vector<Made>& made) {
@@ -384,10 +433,10 @@ class Linearizer {
       place ^= place >> 31U;
     };
     for (const Made& m : made) {
-      mix(static_cast<std::uint64_t>(m.transition.reason) * 64 + static_cast<std::uint64_t>(m.transition.from) * 8 +
-          static_cast<std::uint64_t>(m.transition.to));
-      mix(static_cast<std::uint64_t>(m.transition.at));
-      mix(m.by);
+      mix(static_cast<std::uint64_t>(m.transition->reason) * 64 + static_cast<std::uint64_t>(m.transition->from) * 8 +
+          static_cast<std::uint64_t>(m.transition->to));
+      mix(static_cast<std::uint64_t>(m.transition->at));
+      mix(m.by * 256 + m.opener);
     }
     for (std::size_t i = 0; i < history_.size(); ++i)
       mix(looked_at_[i]);
@@ -414,41 +463,93 @@ class Linearizer {
     const Event& event = history_[i];
     const std::uint64_t without = left & ~(std::uint64_t{1} << i);
     if (pending_ == i) {
-      Reference next = now;
-      std::optional<Transition> transition;
-      const RecordStatus status = next.take_effect(event.op, transition);
-      if (event.ended != Event::kNever && event.answer.status != status) return false;
-      pending_ = kNobody;
-      const bool found = go_on(next, without, i, transition, made);
-      pending_ = i;
-      return found;
+      return in_some_circumstances(now, i, [&](const Circumstances& with, std::uint8_t opener) {
+        Reference next = now;
+        std::optional<Transition> transition;
+        const RecordStatus status = next.take_effect(event.op, transition, with);
+        if (event.ended != Event::kNever && event.answer.status != status) return false;
+        pending_ = kNobody;
+        const bool found = go_on(next, without, {transition, i, opener}, made);
+        pending_ = i;
+        return found;
+      });
     }
     if (pending_ != kNobody && now.waits(event.op)) return false;
     if (event.op.kind == Op::Kind::snapshot && overlaps(i)) {
       return meets_only_the_dead(i) ? take_late_look(now, without, i, made) : take_look(now, left, i, made);
     }
-    Reference next = now;
-    std::optional<Transition> transition;
-    const Answer answer = next.perform(event.op, transition);
-    // The counts in a report are of a moment after the transition: exact where nothing ran beside it.
-    if (event.after && transition && !overlaps(i) && *event.after != next.look()) return false;
-    if ((event.ended == Event::kNever || answer == event.answer) && go_on(next, without, i, transition, made))
-      return true;
-    if (!modes_) return false;
+    const bool found = in_some_circumstances(now, i, [&](const Circumstances& with, std::uint8_t opener) {
+      Reference next = now;
+      std::optional<Transition> transition;
+      const Answer answer = next.perform(event.op, transition, with);
+      // The counts in a report are of a moment after the transition: exact where nothing ran beside it.
+      if (event.after && transition && !overlaps(i) && *event.after != next.look()) return false;
+      return (event.ended == Event::kNever || answer == event.answer) &&
+             go_on(next, without, {transition, i, opener}, made);
+    });
+    if (found || !modes_) return found;
     if (event.op.kind == Op::Kind::admit && overlaps(i)) {
-      next = now;
+      Reference next = now;
       if (next.settle(event.op.at) && search(next, left, made)) return true;
     }
     if (pending_ == kNobody && meets_mode(i, now)) {
-      next = now;
+      Reference next = now;
       if (next.judge(event.op)) {
         pending_ = i;
-        const bool found = search(next, left, made);
+        const bool entered = search(next, left, made);
         pending_ = kNobody;
-        return found;
+        return entered;
       }
     }
     return false;
+  }
+
+  /// Tries each of the circumstances in which the operation may have happened. A death before an admit began is seen,
+  /// one during it is seen or not, one after it is not. An opening that an outcome decides has the draw of whoever
+  /// carried it out; that one reports it.
+  template <class Attempt>
+  bool in_some_circumstances(const Reference& now, std::size_t i, Attempt attempt) {
+    const Event& event = history_[i];
+    const std::uint32_t own = participants_.draw[event.participant];
+    Circumstances with{.participant = event.participant, .draw = own, .trips_draw = own};
+    std::uint32_t may = 0;
+    if (event.op.kind == Op::Kind::admit && now.settings().reclaim_dead_probes) {
+      for (std::uint32_t p = 0; p < participants_.died.size(); ++p) {
+        if (participants_.died[p] < event.begun) {
+          with.dead |= 1U << p;
+        } else if (participants_.died[p] < event.ended) {
+          may |= now.holders() & 1U << p;
+        }
+      }
+    }
+    const std::uint32_t surely = with.dead;
+    const bool draws = now.settings().cooldown_jitter != 0;
+    const std::uint8_t opener = draws ? event.participant : Made::kAnyone;
+    for (std::uint32_t some = may;; some = (some - 1) & may) {
+      with.dead = surely | some;
+      if (attempt(with, opener)) return true;
+      if (some == 0) break;
+    }
+    if (!draws || event.op.kind != Op::Kind::record || !opens(now, i)) return false;
+    std::uint32_t tried = 1U << event.participant;
+    for (std::size_t k = 0; k < history_.size(); ++k) {
+      const std::uint8_t other = history_[k].participant;
+      if ((tried >> other & 1U) != 0 || !overlap(i, k)) continue;
+      tried |= 1U << other;
+      with.trips_draw = participants_.draw[other];
+      if (attempt(with, other)) return true;
+    }
+    return false;
+  }
+
+  [[nodiscard]] bool opens(Reference now, std::size_t i) const {
+    std::optional<Transition> transition;
+    if (pending_ == i) {
+      (void)now.take_effect(history_[i].op, transition, {});
+    } else {
+      (void)now.perform(history_[i].op, transition);
+    }
+    return transition.has_value();
   }
 
   /// A snapshot where nobody acts any more: exact, but that each of the dead may have taken a rejection along.
@@ -494,11 +595,11 @@ class Linearizer {
     return found;
   }
 
-  bool go_on(const Reference& next, std::uint64_t left, std::size_t by, const std::optional<Transition>& transition,
-             std::vector<Made>& made) {
-    if (transition) made.push_back({*transition, by});
+  /// `now_made`: what the operation made, if anything.
+  bool go_on(const Reference& next, std::uint64_t left, const Made& now_made, std::vector<Made>& made) {
+    if (now_made.transition) made.push_back(now_made);
     const bool found = search(next, left, made);
-    if (transition) made.pop_back();
+    if (now_made.transition) made.pop_back();
     return found;
   }
 
@@ -541,7 +642,8 @@ class Linearizer {
     for (std::size_t i = 0; i < history_.size(); ++i) {
       const Event& event = history_[i];
       if ((used >> i & 1U) != 0 || (i != made[next].by && !overlap(i, made[next].by))) continue;
-      const bool reported = event.transition && *event.transition == made[next].transition;
+      if (made[next].opener != Made::kAnyone && made[next].opener != event.participant) continue;
+      const bool reported = event.transition && event.transition == made[next].transition;
       const bool excused = event.ended == Event::kNever && event.op.kind != Op::Kind::snapshot;
       if (!reported && !excused) continue;
       if (assigned(made, next + 1, used | (std::uint64_t{1} << i), reports + (reported ? 1 : 0))) return true;
@@ -551,6 +653,7 @@ class Linearizer {
 
   const std::vector<Event>& history_;
   bool modes_;
+  Participants participants_;
   std::size_t reported_ = 0;
   std::size_t pending_ = kNobody;  // whose outcome is judged and has not taken effect
   std::array<std::uint64_t, kMaxEvents> looked_at_{};

@@ -3,8 +3,10 @@
 // against every other.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <random>
 #include <set>
 #include <string>
@@ -60,6 +62,12 @@ inline constexpr Tick kSlice = 10;  // cooldown and probe timeout
     s.cooldown_multiplier = 2;
     s.cooldown_maximum_ms = 40;
     s.forget_after_ms = 20;
+  } else if (name == "jitter") {
+    s.window = 2;
+    s.success_threshold = 1;
+    s.cooldown_jitter = 50;
+    s.ramp_ms = 10;
+    s.ramp_start_percent = 30;
   }
   Settings larger = s;  // what `replace` brings
   larger.window += 1;
@@ -72,6 +80,18 @@ inline constexpr Tick kSlice = 10;  // cooldown and probe timeout
   return {s, larger, smaller};
 }
 inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate", "run", "slow", "ramp"};
+
+/// What chance gives where it matters: no two have the same cooldown, and only the first gets through a fresh ramp.
+inline constexpr std::array<std::uint32_t, kMaxParticipants + 1> kDraws = {250, 600, 999, 400};
+
+/// Settings that give the probes of dead holders back early, long before their lease.
+[[nodiscard]] inline Settings reclaiming(std::uint32_t probes) {
+  Settings s = family("small")[0];
+  s.success_threshold = s.probe_limit = probes;
+  s.probe_timeout_ms = 3 * kSlice;
+  s.reclaim_dead_probes = true;
+  return s;
+}
 
 /// What there is to do in a state; tokens of three kinds at most: one of the present period, one of an earlier one, and
 /// each probe that is out or was.
@@ -114,8 +134,10 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
   return ops;
 }
 
-/// Every state that differs from the others, up to so many operations from the beginning.
-[[nodiscard]] inline std::vector<SmallState> small_states(const std::vector<Settings>& settings, std::size_t depth) {
+/// Every state that differs from the others, up to so many operations from the beginning; or from `first`, a mode or
+/// other settings, none of which follow then.
+[[nodiscard]] inline std::vector<SmallState> small_states(const std::vector<Settings>& settings, std::size_t depth,
+                                                          const std::optional<Op>& first = {}) {
   struct Reached {
     Reference reference;
     std::vector<Op> prepare;
@@ -131,6 +153,11 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
     states.push_back({r.prepare, operations_in(r.reference, r.now, r.tokens)});
     return true;
   };
+  if (first) {
+    std::optional<Transition> transition;
+    (void)reached[0].reference.perform(*first, transition);
+    reached[0].prepare.push_back(*first);
+  }
   keep(reached[0]);
   std::vector<Reached> level = reached;
   for (std::size_t n = 0; n < depth; ++n) {
@@ -146,6 +173,7 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
       };
       for (const Op& op : operations_in(r.reference, r.now, r.tokens)) {
         if (op.at != r.now || op.kind == Op::Kind::snapshot || op.kind == Op::Kind::replace) continue;
+        if (op.kind == Op::Kind::mode && first) continue;
         if (op.kind == Op::Kind::mode && op.mode != Mode::disabled && op.mode != Mode::observe &&
             op.lasts == rules::kNever) {
           continue;
@@ -167,6 +195,14 @@ inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate"
     level = std::move(next_level);
   }
   return states;
+}
+
+/// The first operations behind which `small_states` does not look by itself.
+[[nodiscard]] inline std::vector<Op> first_operations() {
+  return {{.kind = Op::Kind::mode, .mode = Mode::forced_closed},
+          {.kind = Op::Kind::mode, .mode = Mode::forced_open},
+          {.kind = Op::Kind::replace, .settings = 1},
+          {.kind = Op::Kind::replace, .settings = 2}};
 }
 
 /// Operations of one participant: each admit gets a place of its own for its token.

@@ -261,6 +261,9 @@ class Scheduler {
     mix(sum);
   }
   [[nodiscard]] bool died(std::size_t participant) const { return (dead_ >> participant & 1U) != 0; }
+  /// Of one that died: when, in real time. Its order with the begin of others' operations is that of this execution; it
+  /// is not explored for its own sake.
+  [[nodiscard]] std::uint64_t died_at(std::size_t participant) const { return died_at_[participant]; }
   /// Whether a planned death came about in any execution since the plan began.
   [[nodiscard]] bool death_happened() const { return death_happened_; }
   [[nodiscard]] bool anyone_stuck() const { return stuck_; }
@@ -415,6 +418,7 @@ class Scheduler {
     if (mode_ == Mode::search) note_event(death, true);
     perform(death, true);
     dead_ = static_cast<std::uint8_t>(dead_ | (1U << self_));
+    died_at_[self_] = ++clock_;
     death_happened_ = true;
     leave();
   }
@@ -736,6 +740,7 @@ class Scheduler {
   std::uint32_t execution_ = 0;
   std::uint32_t depth_ = 0;
   std::uint64_t clock_ = 0;
+  std::array<std::uint64_t, kMaxParticipants> died_at_{};
   std::array<Pending, kMaxParticipants> pending_{};
   std::array<std::uint32_t, kMaxParticipants> steps_{};
   std::array<std::uint32_t, kMaxParticipants> writes_{};

@@ -38,16 +38,22 @@ class SegmentCase {
     scheduler.begin_plan();
     if (!extent.schedule.empty()) {
       result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
+      result_.shown = stage_.shown_steps();
+      if (result_.failure.empty() && !result_.totals.failed) result_.shown += all_told();  // else the failure has it
     } else if (extent.random > 0) {
       result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
     } else {
       result_.totals = scheduler.explore(plan, hooks, extent.limit);
+      if (!result_.totals.complete && extent.preemptions != 0) {
+        const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
+        result_.totals.executions += bounded.executions;
+        result_.totals.steps += bounded.steps;
+        result_.totals.failed = bounded.failed;
+        result_.bounded = bounded.complete;
+      }
     }
     result_.death_happened = scheduler.death_happened();
-    if (result_.totals.failed && result_.failure.empty()) {
-      result_.failure = "somebody does not get to an end\n";
-      result_.schedule = scheduler.schedule_text();
-    }
+    if (result_.totals.failed && result_.failure.empty()) fail("somebody does not get to an end");
     return result_;
   }
 
@@ -60,6 +66,8 @@ class SegmentCase {
   [[nodiscard]] virtual std::string wrong() = 0;
   /// What participants have been answered, as a number.
   [[nodiscard]] virtual std::uint64_t answers() const = 0;
+  /// What one was to do and what it was answered, for display.
+  [[nodiscard]] virtual std::string told(std::size_t participant) const = 0;
 
   [[nodiscard]] core::Registry<Env> registry(std::size_t participant) {
     return {stage_.view(), stage_.presence(participant)};
@@ -82,9 +90,20 @@ class SegmentCase {
     ++result_.histories;
     const std::string what = wrong();
     if (what.empty()) return true;
-    result_.failure = what + "\n";
-    result_.schedule = stage_.scheduler().schedule_text();
+    fail(what);
     return false;
+  }
+
+  void fail(const std::string& what) {
+    result_.failure = what + "\n" + all_told();
+    result_.schedule = stage_.scheduler().schedule_text();
+  }
+
+  [[nodiscard]] std::string all_told() {
+    std::string text;
+    for (std::size_t i = 0; i < participants(); ++i)
+      text += "  " + std::string(i, ' ') + std::to_string(i) + ": " + told(i) + (lives(i) ? "\n" : " (died)\n");
+    return text;
   }
 
   std::unordered_set<std::uint64_t> seen_;
@@ -144,6 +163,16 @@ class Registering final : public SegmentCase {
       key = key * 1021 + static_cast<std::uint64_t>(got.error) * 64 + (got.created ? 32U : 0U) + got.place * 8 +
             static_cast<std::uint64_t>(got.status) * 2 + (got.ended ? 1U : 0U);
     return key;
+  }
+
+  [[nodiscard]] std::string told(std::size_t i) const override {
+    const Got& got = got_[i];
+    std::string text =
+        "registers '" + wishes_[i].name + "' with a window of " + std::to_string(wishes_[i].window) + " -> ";
+    if (!got.ended) return text + "(did not end)";
+    if (got.error != Errc::ok) return text + "error " + std::string(to_string(got.error));
+    return text + (got.created ? "created" : "found") + " at place " + std::to_string(got.place) + "; a success -> " +
+           std::string(to_string(got.status));
   }
 
   [[nodiscard]] std::string wrong() override {
@@ -301,6 +330,20 @@ class Recycling final : public SegmentCase {
     return key;
   }
 
+  [[nodiscard]] std::string told(std::size_t i) const override {
+    const Use& use = uses_[i];
+    const Got& got = got_[i];
+    std::string text = "'" + use.name + "': ";
+    text += use.forces ? "force open"
+                       : "admit, " + std::to_string(use.failures) + " failures, " + std::to_string(use.successes) +
+                             " successes";
+    text += " -> ";
+    if (!got.ended) text += "(did not end) ";
+    if (got.error != Errc::ok) text += "error " + std::string(to_string(got.error)) + " ";
+    if (use.forces) return text + (got.forced ? "done" : "not done");
+    return text + std::to_string(got.counted) + " counted, " + std::to_string(got.stale) + " stale";
+  }
+
   [[nodiscard]] std::string wrong() override {
     const core::Groups<Env> groups(stage_.view());
     if (groups.members(entry_) > limit_) return "the group has more places than it may";
@@ -438,6 +481,18 @@ class Journaling final : public SegmentCase {
 
   [[nodiscard]] std::uint64_t answers() const override { return seen_[0] * 65'536 + seen_[1] * 2 + (torn_ ? 1U : 0U); }
 
+  [[nodiscard]] std::string told(std::size_t i) const override {
+    if (i < writes_.size()) return "writes " + std::to_string(writes_[i]) + " entries";
+    std::string text = "reads";
+    for (std::size_t k = 0; k < seen_.size(); ++k) {
+      text += " position " + std::to_string(before_ + k) + " -> ";
+      text += seen_[k] == 0 ? "nothing;"
+                            : "entry " + std::to_string((seen_[k] - 1) % 100) + " of writer " +
+                                  std::to_string((seen_[k] - 1) / 100) + ";";
+    }
+    return text + (torn_ ? " one of them torn" : " whole");
+  }
+
   [[nodiscard]] std::string wrong() override {
     if (torn_) return "a reader saw a torn entry";
     const core::Journal<Env> journal(stage_.view(), stage_.presence(StageType::kEpilogue));
@@ -455,6 +510,7 @@ class Journaling final : public SegmentCase {
         ++whole;
       }
       if (read == core::JournalRead::damaged && all <= journal.size()) return "a damaged entry and no lap";
+      if (read == core::JournalRead::pending && dead() == 0) return "position " + std::to_string(p) + " stays empty";
     }
     // Without a lap each writer's entries are all there. With one, an overtaken writer costs its own entry and the one
     // it has written into.

@@ -3,8 +3,10 @@
 // it, participants that act on it, and what must hold of it when all is over.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +60,7 @@ class Stage {
   ~Stage() { Scheduler::current() = nullptr; }
 
   [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
+  [[nodiscard]] const Scheduler& scheduler() const { return scheduler_; }
   [[nodiscard]] const View& view() const { return view_; }
   [[nodiscard]] core::Presence& presence(std::size_t i) { return *presences_[i]; }
 
@@ -76,8 +79,10 @@ class Stage {
   /// From now on all executions begin with the segment as it is.
   void set_scene() {
     for (std::size_t i = 0; i < kMaxParticipants; ++i) {
+      const std::uint32_t kept = presence(i).take_spare();  // of one that has acted in the preparation
       spare_[i] = 0;
       revive(i);
+      if (kept != 0) (void)presence(i).keep_spare(kept);
       if (!options_.spares) continue;
       Errc error = Errc::ok;
       spare_[i] = core::RecordPool<Env>(view_, presence(i)).claim(error);
@@ -96,6 +101,7 @@ class Stage {
   void perform(const Cell& cell, const Op& op, std::size_t participant, std::array<Token, kTokens>& tokens,
                Event& event) {
     const auto now_us = static_cast<core::Bits>(op.at) * 1'000;
+    const auto draw = [chance = draws_[participant]]() noexcept { return chance; };
     Answer& answer = event.answer;
     const auto keep = [&event](Errc error, const std::optional<core::CellTransition>& transition) {
       event.answer.error = error;
@@ -104,7 +110,7 @@ class Stage {
       event.after = shown(transition->after);
     };
     switch (op.kind) {
-      case Op::Kind::admit: admit(cell, op, answer, tokens[op.token], keep); break;
+      case Op::Kind::admit: admit(cell, op, answer, tokens[op.token], draw, keep); break;
       case Op::Kind::record: {
         const Token& token = tokens[op.token];
         if (token.admission == Admission::rejected) {
@@ -118,12 +124,13 @@ class Stage {
         }
         const core::CellRecord r =
             token.admission == Admission::probe
-                ? cell.record_probe({.probe = token.period, .outcome = op.outcome, .started = token.started}, now_us)
+                ? cell.record_probe(
+                      {.probe = token.period, .outcome = op.outcome, .started = token.started, .draw = draw()}, now_us)
                 : cell.record_allowed({.period = token.period,
                                        .started = token.started,
                                        .failure = op.outcome == Outcome::failure,
                                        .now_us = now_us},
-                                      starts_[participant], kNoChance);
+                                      starts_[participant], draw);
         answer.status = r.status;
         keep(r.error, r.transition);
         if (r.error == Errc::ok && !r.in_ring && r.status == RecordStatus::stale) cell.count_stale();
@@ -131,7 +138,7 @@ class Stage {
         break;
       }
       case Op::Kind::force: {
-        const core::CellRecord r = cell.force(op.to, now_us, kNoChance);
+        const core::CellRecord r = cell.force(op.to, now_us, draw);
         keep(r.error, r.transition);
         break;
       }
@@ -142,7 +149,7 @@ class Stage {
         answer.mode = m.previous;
         break;
       }
-      case Op::Kind::replace: answer.error = cell.replace_settings((*settings_)[op.settings], now_us, kNoChance); break;
+      case Op::Kind::replace: answer.error = cell.replace_settings((*settings_)[op.settings], now_us, draw); break;
       case Op::Kind::snapshot: {
         core::CellState state;
         const Errc error = cell.snapshot(state);
@@ -153,6 +160,10 @@ class Stage {
     }
   }
   void use_settings(const std::vector<Settings>& settings) { settings_ = &settings; }
+  /// What chance gives to each participant and to the epilogue; the setup gets 0.
+  void use_draws(const std::array<std::uint32_t, kMaxParticipants + 1>& draws) {
+    std::copy(draws.begin(), draws.end(), draws_.begin());
+  }
 
   /// Whether somebody in need of a record should get one, now that nothing runs.
   [[nodiscard]] bool has_record_to_take() {
@@ -304,9 +315,53 @@ class Stage {
     return "note-words";
   }
 
+  /// One column a participant; runs of accesses to words that nobody else touches are summed up.
+  [[nodiscard]] std::string shown_steps() {
+    constexpr std::size_t kColumn = 44;
+    std::string text;
+    std::size_t quiet = 0;
+    std::uint8_t quiet_of = 0;
+    const auto end_quiet = [&] {
+      if (quiet > 0) text += std::string(kColumn * quiet_of, ' ') + "... " + std::to_string(quiet) + " of its own\n";
+      quiet = 0;
+    };
+    for (const Step& step : scheduler_.steps()) {
+      const Access access = step.what.access;
+      const bool always = access == Access::die || access == Access::invoke || access == Access::respond;
+      if (!always && !scheduler_.is_shared(step.what.word)) {
+        if (quiet > 0 && quiet_of != step.participant) end_quiet();
+        quiet_of = step.participant;
+        ++quiet;
+        continue;
+      }
+      end_quiet();
+      text += std::string(kColumn * step.participant, ' ');
+      const auto hex = [](std::uint64_t bits) {
+        char buffer[20];
+        std::snprintf(buffer, sizeof buffer, "%llx", static_cast<unsigned long long>(bits));
+        return std::string(buffer);
+      };
+      const std::string word = name_of(step.what.word);
+      switch (step.what.access) {
+        case Access::load: text += word + " is " + hex(step.before); break;
+        case Access::store: text += word + " := " + hex(step.after); break;
+        case Access::swap:
+          text += word + " " + hex(step.what.expected) + " => " + hex(step.what.value) +
+                  (step.before == step.what.expected ? "" : " LOST, is " + hex(step.before));
+          break;
+        case Access::add: text += word + " += " + hex(step.what.value); break;
+        case Access::invoke: text += "[ begins"; break;
+        case Access::respond: text += "] ends"; break;
+        case Access::die: text += "DIES"; break;
+      }
+      text += '\n';
+    }
+    end_quiet();
+    return text;
+  }
+
  private:
   static constexpr std::size_t kPresences = kMaxParticipants + 2;
-  static constexpr auto kNoChance = []() noexcept { return 0U; };
 
   static core::Geometry geometry(const StageOptions& options) {
     core::Geometry g = core::geometry_of(
@@ -358,8 +413,8 @@ class Stage {
     return kept[0] == record || kept[1] == record;
   }
 
-  template <class Keep>
-  void admit(const Cell& cell, const Op& op, Answer& answer, Token& token, Keep keep) {
+  template <class Draw, class Keep>
+  void admit(const Cell& cell, const Op& op, Answer& answer, Token& token, Draw draw, Keep keep) {
     const auto now_us = static_cast<core::Bits>(op.at) * 1'000;
     token = {.period = kVoidPeriod, .admission = Admission::rejected};
     answer.admission = Admission::allowed;
@@ -375,7 +430,7 @@ class Stage {
       token = {.period = period, .started = started, .admission = Admission::allowed};
       return;
     }
-    const core::CellAdmit a = cell.admit(now_us, kNoChance);
+    const core::CellAdmit a = cell.admit(now_us, draw);
     keep(a.error, a.transition);
     answer.admission = a.admission;
     answer.state = a.state;
@@ -407,6 +462,7 @@ class Stage {
   std::array<std::optional<core::Presence>, kPresences> presences_;
   std::array<std::uint32_t, kMaxParticipants> spare_{};
   std::array<core::SearchStart, kPresences> starts_{};
+  std::array<std::uint32_t, kPresences> draws_{};
   const std::vector<Settings>* settings_ = nullptr;
 };
 
