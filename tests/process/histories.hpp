@@ -19,22 +19,32 @@
 
 #include <gtest/gtest.h>
 
-#include "process/linearizable.hpp"
+#include "proof/perform.hpp"
+#include "proof/reference.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/processes.hpp"
 #include "support/test_segment.hpp"
 
 namespace shmcb::test::histories {
 
+using proof::Answer;
+using proof::Event;
+using proof::Op;
+using proof::Tokens;
+using rules::Tick;
+
 inline constexpr Instant kStart{std::chrono::hours{1}};
 inline constexpr std::size_t kProcesses = 3;
 inline constexpr std::size_t kMaxOperations = 4;
 inline constexpr std::size_t kPrepared = 4;  ///< attempts that were admitted before
-static_assert(kPrepared + kProcesses * kMaxOperations <= kHistoryAttempts);
+static_assert(kPrepared + kProcesses * kMaxOperations <= proof::kTokens);
 
 using Breaker = ShmStorage<FakeClock>;
 
-inline BreakerConfig config_of(std::uint32_t kind) {
+/// Of a kind of breaker, and what may replace it.
+inline constexpr std::uint32_t kKinds = 4;
+inline constexpr std::uint8_t kVariants = 3;
+inline BreakerConfig config_of(std::uint32_t kind, std::uint8_t variant = 0) {
   BreakerConfig config{.name = "b" + std::to_string(kind),
                        .failure_threshold = {.failures = 2, .window = 4, .within = Millis{1'000}},
                        .cooldown = {Millis{10}},
@@ -47,9 +57,23 @@ inline BreakerConfig config_of(std::uint32_t kind) {
     config.consecutive_failures = {.failures = 2};
     config.probe_limit = 1;
   }
+  if (kind == 3) {
+    config.failure_threshold.failures = 0;
+    config.slow_calls = {.slower_than = Millis{15}, .percent = 50, .minimum_calls = 2, .reopen_on_slow_probe = true};
+  }
+  if (variant == 1) config.failure_threshold.window = 3;
+  if (variant == 2) {
+    config.failure_threshold.window = 6;
+    config.cooldown = {Millis{30}};
+  }
   return config;
 }
-inline constexpr std::uint32_t kKinds = 3;
+inline std::vector<Settings> settings_of_kind(std::uint32_t kind) {
+  std::vector<Settings> all;
+  for (std::uint8_t variant = 0; variant < kVariants; ++variant)
+    all.push_back(settings_of(config_of(kind, variant)));
+  return all;
+}
 
 /// What the processes of a round do, and are answered.
 struct Round {
@@ -62,7 +86,7 @@ struct Round {
   std::uint32_t kind = 0;
   std::size_t processes = 2;
   std::array<Part, kProcesses> parts{};
-  std::array<Token, kHistoryAttempts> tokens{};
+  Tokens tokens{};
 };
 struct Arena {
   std::atomic<std::uint32_t> round{0};  ///< that is to be played
@@ -73,41 +97,74 @@ struct Arena {
   Round play{};
 };
 
-/// Performs an operation on the real breaker.
-inline Event::Answer perform(Breaker& breaker, FakeClock& clock, const Event& event,
-                             std::array<Token, kHistoryAttempts>& tokens) {
-  clock.set(kStart + Millis{event.now});
-  Event::Answer answer;
-  const auto keep = [&](const std::optional<CircuitTransition>& t) {
+[[nodiscard]] inline Tick tick_of(Instant instant) {
+  return std::chrono::floor<Millis>(instant - kStart).count();
+}
+
+[[nodiscard]] inline Answer shown(const StateRecord& record) {
+  return {.state = record.state,
+          .mode = record.mode,
+          .ramping = record.ramping,
+          .opened_at = record.opened_at ? tick_of(*record.opened_at) : rules::kNever,
+          .successes = record.successes,
+          .failures = record.failures,
+          .slow = record.slow,
+          .rejected = record.rejected};
+}
+
+/// Performs an operation as users do, on the storage.
+inline void perform(const Segment& segment, Breaker& breaker, std::uint32_t kind, FakeClock& clock, const Op& op,
+                    Tokens& tokens, Event& event) {
+  clock.set(kStart + Millis{op.at});
+  Answer& answer = event.answer;
+  const auto keep = [&event](Errc error, const std::optional<CircuitTransition>& t) {
+    event.answer.error = error;
     if (!t) return;
-    answer.change = {.from = t->from,
-                     .to = t->to,
-                     .reason = t->reason,
-                     .at = std::chrono::floor<Millis>(t->occurred_at - kStart).count()};
+    event.transition = {t->reason, t->from, t->to, tick_of(t->occurred_at)};
+    event.after = shown(t->state);
   };
-  switch (event.kind) {
-    case Event::Kind::admit: {
+  switch (op.kind) {
+    case Op::Kind::admit: {
       const AdmitResult r = breaker.admit();
-      tokens.at(event.attempt) = r.token;
-      answer = {.error = r.error, .admission = r.admission, .state = r.state, .retry_after = r.retry_after.count()};
-      keep(r.transition);
+      tokens.at(op.token) = r.token;
+      answer = {.admission = r.admission, .state = r.state};
+      if (r.admission == Admission::rejected) {
+        answer.retry_at = tick_of(r.retry_at);
+        answer.retry_after = r.retry_after.count();
+      }
+      keep(r.error, r.transition);
       break;
     }
-    case Event::Kind::record: {
-      const RecordResult r = breaker.record_outcome(tokens.at(event.attempt), event.outcome);
-      answer.error = r.error;
+    case Op::Kind::record: {
+      const RecordResult r = breaker.record_outcome(tokens.at(op.token), op.outcome);
       answer.status = r.status;
-      keep(r.transition);
+      keep(r.error, r.transition);
       break;
     }
-    case Event::Kind::force: {
-      const ForceResult r = breaker.force_state(event.to);
+    case Op::Kind::force: {
+      const ForceResult r = breaker.force_state(op.to);
+      keep(r.error, r.transition);
+      break;
+    }
+    case Op::Kind::mode: {
+      ModeRequest request{.mode = op.mode};
+      if (op.lasts != rules::kNever) request.expires_after = Millis{op.lasts};
+      const ModeResult r = breaker.set_mode(request);
+      answer = {.error = r.error, .mode = r.previous};
+      break;
+    }
+    case Op::Kind::replace: {
+      const auto opened = Breaker::open(segment, config_of(kind, op.settings), OnMismatch::replace, clock);
+      answer.error = opened ? Errc::ok : opened.error().code;
+      break;
+    }
+    case Op::Kind::snapshot: {
+      const SnapshotResult r = breaker.snapshot();
+      answer = shown(r.record);
       answer.error = r.error;
-      keep(r.transition);
       break;
     }
   }
-  return answer;
 }
 
 /// Gives the processor away before some of the atomic accesses, so that operations fall into the midst of each other
@@ -124,60 +181,6 @@ struct YieldStep {
   static inline std::uint32_t state_ = 1;
 };
 using YieldEnv = core::AtomicEnv<YieldStep>;
-
-/// The same on the cell beneath the storage.
-inline Event::Answer perform_in_pieces(const core::BreakerCell<YieldEnv>& cell, const Event& event,
-                                       std::array<Token, kHistoryAttempts>& tokens) {
-  constexpr auto no_chance = []() noexcept { return 0U; };
-  const auto now_us = static_cast<core::Bits>(event.now) * 1'000;
-  Event::Answer answer;
-  const auto keep = [&](Errc error, const std::optional<core::CellTransition>& t) {
-    answer.error = error;
-    if (t) answer.change = {.from = t->from, .to = t->after.state, .reason = t->reason, .at = t->at};
-  };
-  Token& token = tokens.at(event.attempt);
-  switch (event.kind) {
-    case Event::Kind::admit: {
-      std::uint64_t period = 0;
-      answer.admission = Admission::allowed;
-      if (cell.allowed(period)) {
-        token = {.period = period, .admission = Admission::allowed};
-        break;
-      }
-      const core::CellAdmit a = cell.admit(now_us, no_chance);
-      token = {.period = a.period, .admission = a.admission};
-      answer = {.admission = a.admission, .state = a.state};
-      if (a.admission == Admission::rejected) answer.retry_after = a.retry_after;
-      keep(a.error, a.transition);
-      break;
-    }
-    case Event::Kind::record: {
-      if (token.admission == Admission::rejected) {
-        answer.status = RecordStatus::rejected;
-        break;
-      }
-      if (token.admission == Admission::allowed && event.outcome == Outcome::ignored) {
-        answer.status = RecordStatus::ignored;
-        break;
-      }
-      core::SearchStart start;
-      const bool failure = event.outcome == Outcome::failure;
-      const core::CellRecord r =
-          token.admission == Admission::allowed
-              ? cell.record_allowed({.period = token.period, .failure = failure, .now_us = now_us}, start, no_chance)
-              : cell.record_probe({.probe = token.period, .outcome = event.outcome}, now_us);
-      answer.status = r.status;
-      keep(r.error, r.transition);
-      break;
-    }
-    case Event::Kind::force: {
-      const core::CellRecord r = cell.force(event.to, now_us, no_chance);
-      keep(r.error, r.transition);
-      break;
-    }
-  }
-  return answer;
-}
 
 /// Yields now and then: there may be fewer processors than processes.
 template <class Condition>
@@ -213,6 +216,7 @@ class Recorder {
       auto opened = Breaker::open(test_.segment(), config_of(kind), OnMismatch::refuse, clock_);
       if (!opened) throw std::runtime_error(opened.error().message);
       breakers_.push_back(*std::move(opened));
+      settings_.push_back(settings_of_kind(kind));
     }
     for (std::size_t p = 0; p < kProcesses; ++p)
       children_.push_back(fork_child([this, p] { return play(p); }));
@@ -222,14 +226,15 @@ class Recorder {
   Recorder& operator=(const Recorder&) = delete;
 
   /// Records a history and checks it. `spread`: how far apart the instants of operations may be.
-  void round(rules::Tick spread) {
+  void round(Tick spread) {
     Round& r = arena_->play;
     r = {};
     r.kind = below(kKinds);
     r.processes = 2 + below(kProcesses - 1);
     time_ += 1'000'000;  // whatever was before has left the window, and no lease or cooldown is left
-    SequentialBreaker reference(config_of(r.kind));
+    proof::Reference reference(settings_[r.kind]);
     prepare(reference, spread);
+    if (::testing::Test::HasFailure()) return;
     for (std::size_t p = 0; p < r.processes; ++p)
       plan(r.parts.at(p), p, spread);
     ++number_;
@@ -238,31 +243,35 @@ class Recorder {
     arena_->order.store(0);
     arena_->round.store(number_);
     ASSERT_TRUE(wait_until([&] { return arena_->done.load() == r.processes; })) << "a process is stuck";
-    History history;
+    std::vector<Event> history;
     for (std::size_t p = 0; p < r.processes; ++p) {
       const Round::Part& part = r.parts.at(p);
-      history.processes.emplace_back(part.events.begin(),
-                                     part.events.begin() + static_cast<std::ptrdiff_t>(part.count));
+      history.insert(history.end(), part.events.begin(), part.events.begin() + static_cast<std::ptrdiff_t>(part.count));
     }
-    const SnapshotResult after = breakers_[r.kind].snapshot();
-    ASSERT_EQ(after.error, Errc::ok);
-    history.after = after.record;
-    const LinearizabilityCheck check(reference, history);
-    ASSERT_TRUE(check.explained()) << "breaker of kind " << r.kind << ", prepared " << prepared_ << "\n"
-                                   << text_of(history);
-    operations_ += count_of(history);
-    overlapped_ += overlaps(history) ? 1U : 0U;
-    tried_ += check.tried();
+    operations_ += history.size();
+    overlapped_ += std::any_of(history.begin(), history.end(), [](const Event& e) { return e.ended != e.begun + 1; });
+    Event after{.op = {.at = time_ + 10 * spread}, .participant = kProcesses, .begun = kAfterwards};
+    perform(test_.segment(), breakers_[r.kind], r.kind, clock_, after.op, r.tokens, after);
+    after.ended = kAfterwards + 1;
+    history.push_back(after);
+    const bool modes =
+        reference.breaker().mode != Mode::automatic || std::any_of(history.begin(), history.end(), [](const Event& e) {
+          return e.op.kind == Op::Kind::mode || e.op.kind == Op::Kind::replace;
+        });
+    ASSERT_TRUE(proof::Linearizer(history, modes, {}).explains(reference))
+        << "breaker of kind " << r.kind << ", prepared " << prepared_ << "\n"
+        << text_of(history);
   }
 
   void print(const char* what) const {
-    std::printf(
-        "[ histories] %s: %u histories of %lu operations, %u with operations beside each other, %lu steps tried\n",
-        what, number_, static_cast<unsigned long>(operations_), overlapped_, static_cast<unsigned long>(tried_));
+    std::printf("[ histories] %s: %u histories of %lu operations, %u with operations beside each other\n", what,
+                number_, static_cast<unsigned long>(operations_), overlapped_);
   }
   [[nodiscard]] std::uint32_t overlapped() const { return overlapped_; }
 
  private:
+  static constexpr std::uint64_t kAfterwards = 1'000'000;
+
   int play(std::size_t p) {
     stay_on_a_processor_of_its_own(p);
     if (!test_->presence().ensure_current()) return 1;
@@ -280,106 +289,118 @@ class Recorder {
       if (p >= r.processes) continue;
       Round::Part& part = r.parts.at(p);
       YieldStep::seed(part.in_pieces);
+      core::SearchStart start;
+      const proof::Performer in_pieces{.settings = &settings_[r.kind], .start = &start};
       arena_->ready.fetch_add(1);
       if (!spin_until([&] { return arena_->ready.load() >= r.processes; })) return 3;
       for (std::uint32_t i = 0; i < part.offset; ++i)
         std::atomic_signal_fence(std::memory_order_seq_cst);  // so that it takes its time
       for (std::size_t i = 0; i < part.count; ++i) {
         Event& event = part.events.at(i);
-        event.invoked = arena_->order.fetch_add(1, std::memory_order_seq_cst);
-        event.answer = part.in_pieces != 0 ? perform_in_pieces(cells.at(r.kind), event, r.tokens)
-                                           : perform(breakers_[r.kind], clock_, event, r.tokens);
-        event.responded = arena_->order.fetch_add(1, std::memory_order_seq_cst);
+        event.begun = arena_->order.fetch_add(1, std::memory_order_seq_cst);
+        if (part.in_pieces != 0) {
+          proof::perform(cells.at(r.kind), event.op, in_pieces, r.tokens, event);
+        } else {
+          perform(test_.segment(), breakers_[r.kind], r.kind, clock_, event.op, r.tokens, event);
+        }
+        event.ended = arena_->order.fetch_add(1, std::memory_order_seq_cst);
       }
       arena_->done.fetch_add(1);
     }
   }
 
   /// One after the other, in both: the state in which the history begins.
-  void prepare(SequentialBreaker& reference, rules::Tick spread) {
+  void prepare(proof::Reference& reference, Tick spread) {
     Round& r = arena_->play;
     prepared_.clear();
-    const auto both = [&](Event event) {
-      event.answer = perform(breakers_[r.kind], clock_, event, r.tokens);
-      const Event::Answer expected = reference.apply(event);
+    const auto both = [&](const Op& op) {
+      Event event{.op = op, .ended = 0};
+      perform(test_.segment(), breakers_[r.kind], r.kind, clock_, op, r.tokens, event);
+      std::optional<proof::Transition> transition;
+      const Answer answer = reference.perform(op, transition);
       prepared_ += "\n  " + text_of(event);
-      if (event.kind == Event::Kind::record) {
-        EXPECT_EQ(event.answer.status, expected.status) << prepared_;
-      } else if (event.kind == Event::Kind::admit) {
-        EXPECT_EQ(event.answer.admission, expected.admission) << prepared_;
-      }
+      if (!begun_) return;
+      EXPECT_EQ(event.answer, answer) << prepared_;
+      EXPECT_EQ(event.transition, transition) << prepared_;
     };
-    both({.kind = Event::Kind::force, .to = CircuitState::closed, .now = time_});
-    if (below(4) == 0) both({.kind = Event::Kind::force, .to = static_cast<CircuitState>(below(3)), .now = time_});
-    for (std::size_t i = 0; i < kPrepared; ++i)
-      both({.kind = Event::Kind::admit, .attempt = i, .now = time_});
+    // From whatever the breaker was in before: what these answer says nothing.
+    begun_ = false;
+    both({.kind = Op::Kind::mode, .mode = Mode::automatic, .at = time_});
+    both({.kind = Op::Kind::replace, .settings = 0, .at = time_});
+    both({.kind = Op::Kind::force, .to = CircuitState::open, .at = time_});
+    begun_ = true;
+    both({.kind = Op::Kind::force, .to = CircuitState::closed, .at = time_});
+    if (below(4) == 0) both({.kind = Op::Kind::force, .to = static_cast<CircuitState>(below(3)), .at = time_});
+    for (std::uint8_t i = 0; i < kPrepared; ++i)
+      both({.kind = Op::Kind::admit, .token = i, .at = time_});
     for (std::uint32_t i = below(4); i > 0; --i)
-      both({.kind = Event::Kind::record, .attempt = below(kPrepared), .outcome = any_outcome(), .now = time_});
+      both({.kind = Op::Kind::record, .token = any_prepared(), .outcome = any_outcome(), .at = time_});
+    if (below(8) == 0) both(any_mode(time_));
     if (below(2) == 0) time_ += 10;  // the cooldown is over
     if (below(3) == 0) {
-      for (std::size_t i = 0; i < 2; ++i)
-        both({.kind = Event::Kind::admit, .attempt = i, .now = time_});
+      for (std::uint8_t i = 0; i < 2; ++i)
+        both({.kind = Op::Kind::admit, .token = i, .at = time_});
     }
     if (spread != 0 && below(4) == 0) time_ += 20;  // the lease is over
+    both({.kind = Op::Kind::snapshot, .at = time_});
   }
 
-  void plan(Round::Part& part, std::size_t p, rules::Tick spread) {
+  void plan(Round::Part& part, std::size_t p, Tick spread) {
     part.count = 2 + below(kMaxOperations - 1);
     part.offset = below(3) == 0 ? below(2'000) : below(50);
     part.in_pieces = below(2) * (1 + below(1'000'000));
     const std::size_t own = kPrepared + p * kMaxOperations;
-    std::size_t admitted = 0;
+    std::uint32_t admitted = 0;
     for (std::size_t i = 0; i < part.count; ++i) {
-      Event& event = part.events.at(i);
-      event.now = time_ + (spread == 0 ? 0 : static_cast<rules::Tick>(below(static_cast<std::uint32_t>(spread))));
+      Op op{.at = time_ + (spread == 0 ? 0 : static_cast<Tick>(below(static_cast<std::uint32_t>(spread))))};
       const std::uint32_t choice = below(100);
-      if (choice < 35) {
-        event.kind = Event::Kind::admit;
-        event.attempt = own + admitted++;
-      } else if (choice < 90) {
-        event.kind = Event::Kind::record;
+      if (choice < 30) {
+        op.kind = Op::Kind::admit;
+        op.token = static_cast<std::uint8_t>(own + admitted++);
+      } else if (choice < 78) {
+        op.kind = Op::Kind::record;
         // Its own, or one that others may report too.
-        event.attempt =
-            admitted > 0 && below(3) != 0 ? own + below(static_cast<std::uint32_t>(admitted)) : below(kPrepared);
-        event.outcome = any_outcome();
-      } else {
-        event.kind = Event::Kind::force;
-        event.to = static_cast<CircuitState>(below(3));
-      }
+        op.token = admitted > 0 && below(3) != 0 ? static_cast<std::uint8_t>(own + below(admitted)) : any_prepared();
+        op.outcome = any_outcome();
+      } else if (choice < 86) {
+        op.kind = Op::Kind::force;
+        op.to = static_cast<CircuitState>(below(3));
+      } else if (choice < 91) {
+        op = any_mode(op.at);
+      } else if (choice < 95) {
+        op.kind = Op::Kind::replace;
+        op.settings = static_cast<std::uint8_t>(below(kVariants));
+      }  // else a snapshot
+      part.events.at(i) = {.op = op, .participant = static_cast<std::uint8_t>(p)};
     }
   }
 
+  [[nodiscard]] Op any_mode(Tick at) {
+    constexpr std::array kModes{Mode::automatic, Mode::forced_open, Mode::forced_closed, Mode::observe, Mode::disabled};
+    const Mode mode = kModes.at(below(kModes.size()));
+    const bool ends = mode != Mode::automatic && below(3) == 0;
+    return {.kind = Op::Kind::mode, .mode = mode, .lasts = ends ? 1 + Tick{below(30)} : rules::kNever, .at = at};
+  }
+  [[nodiscard]] std::uint8_t any_prepared() { return static_cast<std::uint8_t>(below(kPrepared)); }
   [[nodiscard]] Outcome any_outcome() {
     const std::uint32_t choice = below(10);
     return choice < 5 ? Outcome::failure : choice < 9 ? Outcome::success : Outcome::ignored;
   }
-  [[nodiscard]] static std::size_t count_of(const History& history) {
-    std::size_t count = 0;
-    for (const auto& process : history.processes)
-      count += process.size();
-    return count;
-  }
-  [[nodiscard]] static bool overlaps(const History& history) {
-    for (const auto& process : history.processes) {
-      if (std::any_of(process.begin(), process.end(), [](const Event& e) { return e.responded != e.invoked + 1; }))
-        return true;
-    }
-    return false;
-  }
-  [[nodiscard]] std::uint32_t below(std::uint32_t end) { return static_cast<std::uint32_t>(random_() % end); }
+  [[nodiscard]] std::uint32_t below(std::size_t end) { return static_cast<std::uint32_t>(random_() % end); }
 
   std::mt19937_64 random_;
   FakeClock clock_{kStart};  // each process has one of its own from the fork on
   TestSegment test_{{.breakers = kKinds, .participants = 16, .epoch = kStart}};
   std::vector<Breaker> breakers_;
+  std::vector<std::vector<Settings>> settings_;  // of each kind
   SharedArea<Arena> arena_;
   std::vector<Child> children_;
-  rules::Tick time_ = 0;
+  Tick time_ = 0;
   std::string prepared_;
+  bool begun_ = false;  // the preparation: from here on both have the same state
   std::uint32_t number_ = 0;
   std::uint64_t operations_ = 0;
   std::uint32_t overlapped_ = 0;
-  std::uint64_t tried_ = 0;
 };
 
 }  // namespace shmcb::test::histories

@@ -26,51 +26,6 @@ struct BreakerScenario {
   bool may_exhaust = false;  ///< the pool is so small that an operation may find no record
 };
 
-[[nodiscard]] inline std::string text_of(const Op& op) {
-  std::string text;
-  const std::string token = " t" + std::to_string(op.token);
-  switch (op.kind) {
-    case Op::Kind::admit: text = "admit as" + token; break;
-    case Op::Kind::record: text = std::string(to_string(op.outcome)) + " of" + token; break;
-    case Op::Kind::force: text = "force " + std::string(to_string(op.to)); break;
-    case Op::Kind::mode:
-      text = "mode " + std::string(to_string(op.mode));
-      if (op.lasts != rules::kNever) text += " for " + std::to_string(op.lasts) + " ms";
-      break;
-    case Op::Kind::replace: text = "replace settings by no. " + std::to_string(op.settings); break;
-    case Op::Kind::snapshot: text = "snapshot"; break;
-  }
-  return text + " @" + std::to_string(op.at);
-}
-
-[[nodiscard]] inline std::string text_of(const Event& event) {
-  std::string text = text_of(event.op) + " -> ";
-  const Answer& a = event.answer;
-  if (event.ended == Event::kNever) return text + "(did not end)";
-  if (a.error != Errc::ok) return text + "error " + std::string(to_string(a.error));
-  switch (event.op.kind) {
-    case Op::Kind::admit:
-      text += std::string(to_string(a.admission)) + " in " + std::string(to_string(a.state));
-      if (a.admission == Admission::rejected) text += ", retry after " + std::to_string(a.retry_after);
-      break;
-    case Op::Kind::record: text += to_string(a.status); break;
-    case Op::Kind::force:
-    case Op::Kind::replace: text += "done"; break;
-    case Op::Kind::mode: text += "was " + std::string(to_string(a.mode)); break;
-    case Op::Kind::snapshot:
-      text += std::string(to_string(a.state)) + " opened " + std::to_string(a.opened_at) + ", " +
-              std::to_string(a.successes) + " s " + std::to_string(a.failures) + " f " + std::to_string(a.rejected) +
-              " r";
-      break;
-  }
-  if (event.transition) {
-    text += " [" + std::string(to_string(event.transition->from)) + "->" +
-            std::string(to_string(event.transition->to)) + " " + std::string(to_string(event.transition->reason)) +
-            " @" + std::to_string(event.transition->at) + "]";
-  }
-  return text;
-}
-
 /// How much of a scenario is to be seen.
 struct Extent {
   std::uint64_t limit = 100'000;  ///< executions of the systematic search
@@ -356,21 +311,13 @@ class BreakerCase {
     return false;
   }
 
-  [[nodiscard]] std::string answers() const {
-    std::string text;
-    for (const Event& event : history_) {
-      text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) +
-              "  (" + std::to_string(event.begun) + ".." +
-              (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) + ")\n";
-    }
-    return text;
-  }
+  [[nodiscard]] std::string answers() const { return text_of(history_); }
 
   BreakerScenario s_;
   Stage<WidthsOf> stage_;
   Reference start_;
-  std::array<Token, kTokens> tokens_{};
-  std::array<Token, kTokens> tokens_now_{};
+  Tokens tokens_{};
+  Tokens tokens_now_{};
   std::uint64_t no_token_ = 0;  // bits: tokens of admits that found no record
   std::vector<Op> epilogue_;
   Tick latest_ = 0;

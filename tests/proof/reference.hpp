@@ -67,9 +67,10 @@ struct Transition {
 /// What an operation depends on beside the breaker.
 struct Circumstances {
   std::uint8_t participant = kNobodyDies;
-  std::uint32_t dead = 0;        ///< bits: the participants that an admit finds dead
-  std::uint32_t draw = 0;        ///< of its participant
-  std::uint32_t trips_draw = 0;  ///< of whoever carries out the opening that an outcome decides
+  std::uint32_t dead = 0;                    ///< bits: the participants that an admit finds dead
+  std::uint32_t draw = 0;                    ///< of its participant
+  std::uint32_t trips_draw = 0;              ///< of whoever carries out the opening that an outcome decides
+  std::optional<std::uint64_t> kept_from{};  ///< of settings with a larger window: see Reference::kept_from
 
   static constexpr std::uint8_t kNobodyDies = 200;
 };
@@ -104,7 +105,7 @@ class Reference {
         carry_out(rules::set_mode(breaker_, op.at, op.mode, op.lasts == rules::kNever ? op.lasts : op.at + op.lasts),
                   transition);
         break;
-      case Op::Kind::replace: replace((*all_settings_)[op.settings], op.at, with.draw); break;
+      case Op::Kind::replace: replace(op.settings, op.at, with); break;
       case Op::Kind::snapshot: answer = look(); break;
     }
     return answer;
@@ -172,6 +173,13 @@ class Reference {
   }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
   [[nodiscard]] const rules::Breaker& breaker() const { return breaker_; }
+  /// Whether these settings have a larger window than those in force.
+  [[nodiscard]] bool grows_by(std::size_t which) const {
+    const Settings& settings = (*all_settings_)[which];
+    return settings_.window < settings.window || settings_.within_ms < settings.within_ms;
+  }
+  /// The first outcome that is in the window, counted from the first that ever entered.
+  [[nodiscard]] std::uint64_t kept_from() const { return entered_ - count_ + first_counted(); }
   [[nodiscard]] const Settings& settings() const { return settings_; }
   /// The participants that hold probes, as bits.
   [[nodiscard]] std::uint32_t holders() const {
@@ -200,12 +208,13 @@ class Reference {
     mix(breaker_.probe_successes);
     for (std::uint32_t i = 0; i < breaker_.probes.count; ++i)
       mix(breaker_.probes.id[i] * 256 + breaker_.probes.owner[i]);
-    mix(settings_.revision);
+    mix(chosen_);
     for (std::size_t i = 0; i < count_; ++i) {
       mix(window_[i].at);
       mix((window_[i].failure ? 2 : 0) + (window_[i].slow ? 1 : 0));
     }
     mix(count_);
+    mix(entered_);
     mix(rejected_);
     mix(generation_);
     mix(next_probe_);
@@ -327,6 +336,7 @@ class Reference {
       std::move(window_.begin() + 1, window_.end(), window_.begin());
       --count_;
     }
+    ++entered_;
     window_[count_++] = {at, op.outcome == Outcome::failure, rules::is_slow(settings_, token.started, op.at)};
     return at;
   }
@@ -346,17 +356,21 @@ class Reference {
     return first;
   }
 
-  void replace(const Settings& settings, Tick now, std::uint32_t draw) {
+  void replace(std::size_t which, Tick now, const Circumstances& with) {
+    const Settings& settings = (*all_settings_)[which];
     if (settings_.revision > settings.revision) return;
-    if (settings_.window < settings.window || settings_.within_ms < settings.within_ms) {
-      const std::size_t first = first_counted();  // what has left it does not come back
+    if (grows_by(which)) {
+      const std::uint64_t shifted = entered_ - count_;
+      const std::uint64_t kept = with.kept_from.value_or(kept_from());  // what has left it does not come back
+      const std::size_t first = kept > shifted ? kept - shifted : 0;
       std::move(window_.begin() + static_cast<std::ptrdiff_t>(first),
                 window_.begin() + static_cast<std::ptrdiff_t>(count_), window_.begin());
       count_ -= first;
     }
     std::optional<Transition> none;
-    carry_out(rules::replace_settings(breaker_, settings_, settings, now, draw), none);
+    carry_out(rules::replace_settings(breaker_, settings_, settings, now, with.draw), none);
     settings_ = settings;
+    chosen_ = which;
   }
 
   void carry_out(const rules::Effects& effects, std::optional<Transition>& transition) {
@@ -369,9 +383,11 @@ class Reference {
 
   const std::vector<Settings>* all_settings_;
   Settings settings_;
+  std::size_t chosen_ = 0;  // of all
   rules::Breaker breaker_{};
   std::array<Entry, kMostEntries> window_{};
   std::size_t count_ = 0;
+  std::uint64_t entered_ = 0;  // ever
   std::uint64_t rejected_ = 0;
   std::uint64_t generation_ = 1;
   std::uint64_t next_probe_ = 1;
@@ -405,6 +421,7 @@ class Linearizer {
       : history_(history), modes_(modes), participants_(participants) {
     for (const Event& event : history_) {
       if (event.transition) ++reported_;
+      replaces_ = replaces_ || event.op.kind == Op::Kind::replace;
     }
   }
 
@@ -438,8 +455,10 @@ class Linearizer {
       mix(static_cast<std::uint64_t>(m.transition->at));
       mix(m.by * 256 + m.opener);
     }
-    for (std::size_t i = 0; i < history_.size(); ++i)
+    for (std::size_t i = 0; i < history_.size(); ++i) {
       mix(looked_at_[i]);
+      mix(kept_from_[i] ? 1 + *kept_from_[i] : 0);
+    }
     if (!been_.insert(place).second) return false;
     bool all_may_be_left_out = true;
     // The earliest end of those that are left: nothing that began after it can come before it.
@@ -467,7 +486,7 @@ class Linearizer {
         Reference next = now;
         std::optional<Transition> transition;
         const RecordStatus status = next.take_effect(event.op, transition, with);
-        if (event.ended != Event::kNever && event.answer.status != status) return false;
+        if (event.ended != Event::kNever && event.answer.status != status && !is_only_likely(i, status)) return false;
         pending_ = kNobody;
         const bool found = go_on(next, without, {transition, i, opener}, made);
         pending_ = i;
@@ -478,13 +497,19 @@ class Linearizer {
     if (event.op.kind == Op::Kind::snapshot && overlaps(i)) {
       return meets_only_the_dead(i) ? take_late_look(now, without, i, made) : take_look(now, left, i, made);
     }
+    if (event.op.kind == Op::Kind::replace && !kept_from_[i] && overlaps(i) && now.grows_by(event.op.settings)) {
+      kept_from_[i] = now.kept_from();
+      const bool found = search(now, left, made);
+      kept_from_[i].reset();
+      return found;
+    }
     const bool found = in_some_circumstances(now, i, [&](const Circumstances& with, std::uint8_t opener) {
       Reference next = now;
       std::optional<Transition> transition;
       const Answer answer = next.perform(event.op, transition, with);
       // The counts in a report are of a moment after the transition: exact where nothing ran beside it.
       if (event.after && transition && !overlaps(i) && *event.after != next.look()) return false;
-      return (event.ended == Event::kNever || answer == event.answer) &&
+      return (event.ended == Event::kNever || answer == event.answer || is_only_likely(i, answer.status)) &&
              go_on(next, without, {transition, i, opener}, made);
     });
     if (found || !modes_) return found;
@@ -511,7 +536,7 @@ class Linearizer {
   bool in_some_circumstances(const Reference& now, std::size_t i, Attempt attempt) {
     const Event& event = history_[i];
     const std::uint32_t own = participants_.draw[event.participant];
-    Circumstances with{.participant = event.participant, .draw = own, .trips_draw = own};
+    Circumstances with{.participant = event.participant, .draw = own, .trips_draw = own, .kept_from = kept_from_[i]};
     std::uint32_t may = 0;
     if (event.op.kind == Op::Kind::admit && now.settings().reclaim_dead_probes) {
       for (std::uint32_t p = 0; p < participants_.died.size(); ++p) {
@@ -603,6 +628,18 @@ class Linearizer {
     return found;
   }
 
+  /// An outcome that would have opened the breaker and came too late, while the breaker went through more than one
+  /// forced state or transition: what it is told is only likely (AppendOutcome::ended_by).
+  [[nodiscard]] bool is_only_likely(std::size_t i, RecordStatus status) const {
+    const Event& event = history_[i];
+    if (event.op.kind != Op::Kind::record || event.answer.error != Errc::ok) return false;
+    if (event.answer.status != RecordStatus::counted || status != RecordStatus::stale) return false;
+    std::size_t moves = 0;
+    for (std::size_t k = 0; k < history_.size(); ++k)
+      moves += overlap(i, k) && (history_[k].op.kind == Op::Kind::force || history_[k].transition) ? 1U : 0U;
+    return moves > 1;
+  }
+
   [[nodiscard]] bool overlap(std::size_t i, std::size_t k) const {
     return k != i && history_[k].begun < history_[i].ended && history_[i].begun < history_[k].ended;
   }
@@ -636,6 +673,15 @@ class Linearizer {
   [[nodiscard]] bool same_transitions(const std::vector<Made>& made) const {
     return made.size() >= reported_ && assigned(made, 0, 0, 0);
   }
+  /// Who completes the opening of another finds out the reason for it; where the settings have been replaced since, no
+  /// rule may ask for it any more (AppendOutcome::reason_of).
+  [[nodiscard]] bool is_report_of(const Made& made, std::size_t i) const {
+    Transition told = *history_[i].transition;
+    const bool guessed = replaces_ && i != made.by && told.reason == TransitionReason::failure_threshold_reached &&
+                         history_[made.by].op.kind == Op::Kind::record;
+    if (guessed) told.reason = made.transition->reason;
+    return told == made.transition;
+  }
   [[nodiscard]] bool assigned(const std::vector<Made>& made, std::size_t next, std::uint64_t used,
                               std::size_t reports) const {
     if (next == made.size()) return reports == reported_;
@@ -643,7 +689,7 @@ class Linearizer {
       const Event& event = history_[i];
       if ((used >> i & 1U) != 0 || (i != made[next].by && !overlap(i, made[next].by))) continue;
       if (made[next].opener != Made::kAnyone && made[next].opener != event.participant) continue;
-      const bool reported = event.transition && event.transition == made[next].transition;
+      const bool reported = event.transition && is_report_of(made[next], i);
       const bool excused = event.ended == Event::kNever && event.op.kind != Op::Kind::snapshot;
       if (!reported && !excused) continue;
       if (assigned(made, next + 1, used | (std::uint64_t{1} << i), reports + (reported ? 1 : 0))) return true;
@@ -655,9 +701,66 @@ class Linearizer {
   bool modes_;
   Participants participants_;
   std::size_t reported_ = 0;
+  bool replaces_ = false;
   std::size_t pending_ = kNobody;  // whose outcome is judged and has not taken effect
   std::array<std::uint64_t, kMaxEvents> looked_at_{};
+  std::array<std::optional<std::uint64_t>, kMaxEvents> kept_from_{};  // of replacements whose first point has passed
   std::unordered_set<std::uint64_t> been_;
 };
+
+[[nodiscard]] inline std::string text_of(const Op& op) {
+  std::string text;
+  const std::string token = " t" + std::to_string(op.token);
+  switch (op.kind) {
+    case Op::Kind::admit: text = "admit as" + token; break;
+    case Op::Kind::record: text = std::string(to_string(op.outcome)) + " of" + token; break;
+    case Op::Kind::force: text = "force " + std::string(to_string(op.to)); break;
+    case Op::Kind::mode:
+      text = "mode " + std::string(to_string(op.mode));
+      if (op.lasts != rules::kNever) text += " for " + std::to_string(op.lasts) + " ms";
+      break;
+    case Op::Kind::replace: text = "replace settings by no. " + std::to_string(op.settings); break;
+    case Op::Kind::snapshot: text = "snapshot"; break;
+  }
+  return text + " @" + std::to_string(op.at);
+}
+
+[[nodiscard]] inline std::string text_of(const Event& event) {
+  std::string text = text_of(event.op) + " -> ";
+  const Answer& a = event.answer;
+  if (event.ended == Event::kNever) return text + "(did not end)";
+  if (a.error != Errc::ok) return text + "error " + std::string(to_string(a.error));
+  switch (event.op.kind) {
+    case Op::Kind::admit:
+      text += std::string(to_string(a.admission)) + " in " + std::string(to_string(a.state));
+      if (a.admission == Admission::rejected) text += ", retry after " + std::to_string(a.retry_after);
+      break;
+    case Op::Kind::record: text += to_string(a.status); break;
+    case Op::Kind::force:
+    case Op::Kind::replace: text += "done"; break;
+    case Op::Kind::mode: text += "was " + std::string(to_string(a.mode)); break;
+    case Op::Kind::snapshot:
+      text += std::string(to_string(a.state)) + " opened " + std::to_string(a.opened_at) + ", " +
+              std::to_string(a.successes) + " s " + std::to_string(a.failures) + " f " + std::to_string(a.rejected) +
+              " r";
+      break;
+  }
+  if (event.transition) {
+    text += " [" + std::string(to_string(event.transition->from)) + "->" +
+            std::string(to_string(event.transition->to)) + " " + std::string(to_string(event.transition->reason)) +
+            " @" + std::to_string(event.transition->at) + "]";
+  }
+  return text;
+}
+
+[[nodiscard]] inline std::string text_of(const std::vector<Event>& history) {
+  std::string text;
+  for (const Event& event : history) {
+    text += "  " + std::string(event.participant, ' ') + std::to_string(event.participant) + ": " + text_of(event) +
+            "  (" + std::to_string(event.begun) + ".." +
+            (event.ended == Event::kNever ? "-" : std::to_string(event.ended)) + ")\n";
+  }
+  return text;
+}
 
 }  // namespace shmcb::proof

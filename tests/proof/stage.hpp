@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "proof/reference.hpp"
+#include "proof/perform.hpp"
 #include "proof/scheduler.hpp"
 #include "shmcb/core/registry.hpp"
 
@@ -98,66 +98,9 @@ class Stage {
   }
 
   /// Performs an operation on the breaker of `cell`, as the storage does.
-  void perform(const Cell& cell, const Op& op, std::size_t participant, std::array<Token, kTokens>& tokens,
-               Event& event) {
-    const auto now_us = static_cast<core::Bits>(op.at) * 1'000;
-    const auto draw = [chance = draws_[participant]]() noexcept { return chance; };
-    Answer& answer = event.answer;
-    const auto keep = [&event](Errc error, const std::optional<core::CellTransition>& transition) {
-      event.answer.error = error;
-      if (!transition) return;
-      event.transition = {transition->reason, transition->from, transition->after.state, transition->at};
-      event.after = shown(transition->after);
-    };
-    switch (op.kind) {
-      case Op::Kind::admit: admit(cell, op, answer, tokens[op.token], draw, keep); break;
-      case Op::Kind::record: {
-        const Token& token = tokens[op.token];
-        if (token.admission == Admission::rejected) {
-          answer.status = token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected;
-          break;
-        }
-        if (token.admission == Admission::allowed && op.outcome == Outcome::ignored) {
-          cell.count_ignored();
-          answer.status = RecordStatus::ignored;
-          break;
-        }
-        const core::CellRecord r =
-            token.admission == Admission::probe
-                ? cell.record_probe(
-                      {.probe = token.period, .outcome = op.outcome, .started = token.started, .draw = draw()}, now_us)
-                : cell.record_allowed({.period = token.period,
-                                       .started = token.started,
-                                       .failure = op.outcome == Outcome::failure,
-                                       .now_us = now_us},
-                                      starts_[participant], draw);
-        answer.status = r.status;
-        keep(r.error, r.transition);
-        if (r.error == Errc::ok && !r.in_ring && r.status == RecordStatus::stale) cell.count_stale();
-        if (r.error == Errc::ok && !r.in_ring && r.status == RecordStatus::ignored) cell.count_ignored();
-        break;
-      }
-      case Op::Kind::force: {
-        const core::CellRecord r = cell.force(op.to, now_us, draw);
-        keep(r.error, r.transition);
-        break;
-      }
-      case Op::Kind::mode: {
-        const core::CellMode m =
-            cell.set_mode(op.mode, op.lasts == rules::kNever ? op.lasts : op.at + op.lasts, {}, now_us);
-        answer.error = m.error;
-        answer.mode = m.previous;
-        break;
-      }
-      case Op::Kind::replace: answer.error = cell.replace_settings((*settings_)[op.settings], now_us, draw); break;
-      case Op::Kind::snapshot: {
-        core::CellState state;
-        const Errc error = cell.snapshot(state);
-        answer = shown(state);
-        answer.error = error;
-        break;
-      }
-    }
+  void perform(const Cell& cell, const Op& op, std::size_t participant, Tokens& tokens, Event& event) {
+    proof::perform(cell, op, {.settings = settings_, .start = &starts_[participant], .chance = draws_[participant]},
+                   tokens, event);
   }
   void use_settings(const std::vector<Settings>& settings) { settings_ = &settings; }
   /// What chance gives to each participant and to the epilogue; the setup gets 0.
@@ -384,20 +327,6 @@ class Stage {
     }
   };
 
-  [[nodiscard]] static Answer shown(const core::CellState& state) {
-    return {.error = Errc::ok,
-            .admission = Admission::rejected,
-            .state = state.state,
-            .status = RecordStatus::stale,
-            .mode = state.mode,
-            .ramping = state.ramping,
-            .opened_at = state.opened_at,
-            .successes = state.successes,
-            .failures = state.failures,
-            .slow = state.slow,
-            .rejected = state.rejected};
-  }
-
   void revive(std::size_t i) {
     auto& presence = presences_[i].emplace(kernel_);
     presence.become(static_cast<std::uint16_t>(i), 1);
@@ -411,34 +340,6 @@ class Stage {
     if (participant >= kPresences) return false;
     const auto kept = spares_of(participant);
     return kept[0] == record || kept[1] == record;
-  }
-
-  template <class Draw, class Keep>
-  void admit(const Cell& cell, const Op& op, Answer& answer, Token& token, Draw draw, Keep keep) {
-    const auto now_us = static_cast<core::Bits>(op.at) * 1'000;
-    token = {.period = kVoidPeriod, .admission = Admission::rejected};
-    answer.admission = Admission::allowed;
-    const std::uint32_t started = rules::started_at(op.at);
-    std::uint64_t period = 0;
-    if (cell.allowed(period)) {
-      token = {.period = period, .admission = Admission::allowed};
-      return;
-    }
-    if (cell.stands_aside(answer.state)) return;
-    answer.state = CircuitState::closed;
-    if (cell.allowed_timed(period)) {
-      token = {.period = period, .started = started, .admission = Admission::allowed};
-      return;
-    }
-    const core::CellAdmit a = cell.admit(now_us, draw);
-    keep(a.error, a.transition);
-    answer.admission = a.admission;
-    answer.state = a.state;
-    if (a.counts) token = {.period = a.period, .started = started, .admission = a.admission};
-    if (a.admission == Admission::rejected) {
-      answer.retry_at = a.retry_at;
-      answer.retry_after = a.retry_after;
-    }
   }
 
   [[nodiscard]] static std::string name_in_breaker(std::uint64_t at) {
