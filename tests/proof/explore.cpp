@@ -40,8 +40,9 @@ struct SetTotals {
   std::uint64_t executions = 0;
   std::uint64_t histories = 0;
   std::uint64_t steps = 0;
-  std::uint64_t deaths = 0;   // points at which somebody died
-  std::uint64_t bounded = 0;  // scenarios of which all schedules with so many preemptions were seen, and not all
+  std::uint64_t deaths = 0;  // points at which somebody died
+  // Cases: a scenario, or where somebody dies each of its deaths.
+  std::uint64_t bounded = 0;  // of which all schedules with so many preemptions were seen, and not all
   std::uint64_t cut = 0;      // not even these
   std::uint64_t failed = 0;
 };
