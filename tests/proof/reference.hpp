@@ -155,7 +155,9 @@ class Reference {
   }
 
   /// A snapshot at rest.
-  [[nodiscard]] Answer look() const {
+  [[nodiscard]] Answer look() const { return look(chosen_); }
+  /// One by other settings: those of a record that has been replaced since.
+  [[nodiscard]] Answer look(std::size_t which) const {
     Answer answer{.state = breaker_.state,
                   .mode = breaker_.mode,
                   .ramping = breaker_.ramping,
@@ -165,7 +167,7 @@ class Reference {
       answer.successes = breaker_.probe_successes;
       return answer;
     }
-    const rules::WindowCounts counts = counted();
+    const rules::WindowCounts counts = counted((*all_settings_)[which]);
     answer.failures = counts.failures;
     answer.successes = counts.entries - counts.failures;
     answer.slow = counts.slow;
@@ -179,8 +181,9 @@ class Reference {
     return settings_.window < settings.window || settings_.within_ms < settings.within_ms;
   }
   /// The first outcome that is in the window, counted from the first that ever entered.
-  [[nodiscard]] std::uint64_t kept_from() const { return entered_ - count_ + first_counted(); }
+  [[nodiscard]] std::uint64_t kept_from() const { return entered_ - count_ + first_counted(settings_); }
   [[nodiscard]] const Settings& settings() const { return settings_; }
+  [[nodiscard]] std::size_t chosen() const { return chosen_; }
   /// The participants that hold probes, as bits.
   [[nodiscard]] std::uint32_t holders() const {
     std::uint32_t bits = 0;
@@ -326,7 +329,7 @@ class Reference {
 
   TransitionReason count(const Op& op, const Token& token) {
     push(op, token);
-    return rules::opens(settings_, counted(), op.outcome == Outcome::failure);
+    return rules::opens(settings_, counted(settings_), op.outcome == Outcome::failure);
   }
 
   Tick push(const Op& op, const Token& token) {
@@ -342,16 +345,16 @@ class Reference {
   }
 
   /// The entries of the window as of the newest.
-  [[nodiscard]] rules::WindowCounts counted() const {
+  [[nodiscard]] rules::WindowCounts counted(const Settings& settings) const {
     rules::WindowCounts counts;
-    for (std::size_t i = first_counted(); i < count_; ++i)
+    for (std::size_t i = first_counted(settings); i < count_; ++i)
       counts.add_newest(window_[i].failure, window_[i].slow);
     return counts;
   }
-  [[nodiscard]] std::size_t first_counted() const {
+  [[nodiscard]] std::size_t first_counted(const Settings& settings) const {
     std::size_t first = count_;
-    while (first > 0 && count_ - first < settings_.window &&
-           window_[first - 1].at >= window_[count_ - 1].at - settings_.within_ms)
+    while (first > 0 && count_ - first < settings.window &&
+           window_[first - 1].at >= window_[count_ - 1].at - settings.within_ms)
       --first;
     return first;
   }
@@ -456,7 +459,7 @@ class Linearizer {
       mix(m.by * 256 + m.opener);
     }
     for (std::size_t i = 0; i < history_.size(); ++i) {
-      mix(looked_at_[i]);
+      mix(looked_at_[i] * 8 + looked_with_[i]);
       mix(kept_from_[i] ? 1 + *kept_from_[i] : 0);
     }
     if (!been_.insert(place).second) return false;
@@ -596,7 +599,8 @@ class Linearizer {
     const std::uint64_t without = left & ~(std::uint64_t{1} << i);
     if (event.ended == Event::kNever) return search(now, without, made);
     auto& period = looked_at_[i];
-    const Answer shown = now.look();
+    auto& settings = looked_with_[i];
+    const Answer shown = now.look(period == 0 ? now.chosen() : settings);
     if (period == 0) {
       if (seen.error != Errc::ok || seen.state != shown.state || seen.mode != shown.mode ||
           seen.ramping != shown.ramping || seen.opened_at != shown.opened_at) {
@@ -605,8 +609,9 @@ class Linearizer {
       const bool by_record = seen.state == CircuitState::half_open;
       if (by_record && (seen.successes != shown.successes || seen.failures != 0 || seen.slow != 0)) return false;
       period = now.generation();
+      settings = now.chosen();
       const bool found = search(now, by_record ? without : left, made);
-      period = 0;
+      period = settings = 0;
       return found;
     }
     const bool same = period == now.generation();
@@ -615,8 +620,10 @@ class Linearizer {
       return false;
     }
     const std::uint64_t keeps = std::exchange(period, 0);
+    const std::size_t keeps_settings = std::exchange(settings, 0);
     const bool found = search(now, without, made);
     period = keeps;
+    settings = keeps_settings;
     return found;
   }
 
@@ -702,8 +709,9 @@ class Linearizer {
   Participants participants_;
   std::size_t reported_ = 0;
   bool replaces_ = false;
-  std::size_t pending_ = kNobody;  // whose outcome is judged and has not taken effect
-  std::array<std::uint64_t, kMaxEvents> looked_at_{};
+  std::size_t pending_ = kNobody;                      // whose outcome is judged and has not taken effect
+  std::array<std::uint64_t, kMaxEvents> looked_at_{};  // of snapshots whose first point has passed: the period
+  std::array<std::size_t, kMaxEvents> looked_with_{};  // and the settings
   std::array<std::optional<std::uint64_t>, kMaxEvents> kept_from_{};  // of replacements whose first point has passed
   std::unordered_set<std::uint64_t> been_;
 };
