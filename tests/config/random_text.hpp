@@ -11,14 +11,9 @@
 #include <string_view>
 
 #include "shmcb/config.hpp"
+#include "support/random_input.hpp"
 
 namespace shmcb::test {
-
-/// $SHMCB_TEST_SEED, or one of its own.
-[[nodiscard]] inline std::uint64_t random_seed() {
-  const char* const given = std::getenv("SHMCB_TEST_SEED");
-  return given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-}
 
 class ConfigMaker {
  public:

@@ -63,7 +63,7 @@ config_revision = 7
 }
 
 TEST(ToToml, ComesBackWithTheSameSettings) {
-  const std::uint64_t seed = random_seed();
+  const std::uint64_t seed = test_seed();
   std::mt19937_64 random{seed};
   for (int i = 0; i < 5'000; ++i) {
     const BreakerConfig config = random_config(random);

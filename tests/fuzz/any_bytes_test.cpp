@@ -99,8 +99,8 @@ TEST_P(AnyBytes, ThatAreRandomDoNoHarm) {
   std::vector<Bytestring> kept;
   for (const fs::path& file : kept_for(GetParam()))
     kept.push_back(content_of(file));
-  const std::uint64_t seed = test_seed();
-  const std::uint64_t count = rounds(200);
+  const std::uint64_t seed = test::test_seed();
+  const std::uint64_t count = test::test_rounds(200);
   survives(count, [&](std::uint64_t n) {
     std::mt19937_64 random(seed + n);
     GetParam().run(random_input(GetParam(), kept, random));

@@ -103,7 +103,7 @@ class HostileWriter : public ::testing::Test {
     return reinterpret_cast<std::byte*>(&made_.segment().view().words()) - core::kSegmentWordsOffset;
   }
 
-  const std::uint64_t seed_ = test_seed();
+  const std::uint64_t seed_ = test::test_seed();
   std::mt19937_64 random_{seed_};
   TestSegment made_{SegmentOptions{
       .breakers = 8, .ring_slots = 320, .participants = 4, .journal_entries = 16, .epoch = FakeClock{}.now()}};
@@ -111,7 +111,7 @@ class HostileWriter : public ::testing::Test {
 
 TEST_F(HostileWriter, InAnotherProcessHarmsNobody) {
   const core::Geometry geometry = made_.segment().geometry();
-  const std::uint64_t count = rounds(60);
+  const std::uint64_t count = test::test_rounds(60);
   made_.detach();
   Child scribbler = test::fork_child([&] {
     const Mapped mapped(made_.path(), geometry.total_bytes);
@@ -141,7 +141,7 @@ TEST_F(HostileWriter, InAnotherProcessHarmsNobody) {
 }
 
 TEST_F(HostileWriter, InAnotherThreadHarmsNobody) {
-  const std::uint64_t count = rounds(60);
+  const std::uint64_t count = test::test_rounds(60);
   const core::Geometry geometry = made_.segment().geometry();
   test::expect_success_in_child(
       [&] {

@@ -21,7 +21,7 @@ constexpr std::uint32_t kRounds = 2'000;
 #endif
 
 TEST(Histories, OfProcessesAtOneInstantAreExplainedByAnOrder) {
-  histories::Recorder recorder(torture_seed());
+  histories::Recorder recorder(test_seed());
   for (std::uint32_t i = 0; i < kRounds && !HasFailure(); ++i)
     recorder.round(0);
   recorder.print("at one instant");
@@ -29,7 +29,7 @@ TEST(Histories, OfProcessesAtOneInstantAreExplainedByAnOrder) {
 }
 
 TEST(Histories, OfProcessesWhoseClocksDifferAreExplainedByAnOrder) {
-  histories::Recorder recorder(torture_seed());
+  histories::Recorder recorder(test_seed());
   for (std::uint32_t i = 0; i < kRounds && !HasFailure(); ++i)
     recorder.round(40);
   recorder.print("at many instants");

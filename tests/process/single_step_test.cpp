@@ -60,7 +60,7 @@ Killed kill_after(Stage& stage, const Op& op, std::uint64_t instructions) {
 /// over. Of `n` outcomes there must be n or n + 1.
 void explore(const std::string& name, const Script& prepare, const Op& op, std::uint64_t stride, bool trips = false) {
   std::uint64_t kills = 0;
-  for (std::uint64_t instructions = torture_seed() % stride;; instructions += stride, ++kills) {
+  for (std::uint64_t instructions = test_seed() % stride;; instructions += stride, ++kills) {
     SCOPED_TRACE(name + ", killed after " + std::to_string(instructions) + " instructions");
     Stage stage(small_config());
     stage.runner().run(prepare);

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kThreads = 4;
 
 TEST(TorturedThreads, LeaveEveryBreakerSound) {
-  std::mt19937_64 seeds(torture_seed());
+  std::mt19937_64 seeds(test_seed());
   constexpr std::uint32_t kBreakers = 4;
   const TestSegment test(tortured_options(kBreakers));
   const TortureStage stage{.options = test.options(), .breakers = kBreakers};

@@ -27,6 +27,7 @@
 #include "shmcb/segment_observer.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/processes.hpp"
+#include "support/random_input.hpp"
 
 namespace shmcb::test {
 
@@ -105,14 +106,6 @@ inline constexpr Millis kNoLease{std::int64_t{1} << 36};
           .participants = 16,
           .journal_entries = 1U << 17U,
           .epoch = SharedClock::kStart};
-}
-
-/// From $SHMCB_TEST_SEED, else random; printed in any case.
-[[nodiscard]] inline std::uint64_t torture_seed() {
-  const char* given = std::getenv("SHMCB_TEST_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::printf("[ seed     ] SHMCB_TEST_SEED=%lu\n", static_cast<unsigned long>(seed));
-  return seed;
 }
 
 // ---- the books

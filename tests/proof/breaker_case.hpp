@@ -41,6 +41,7 @@ struct CaseResult {
   std::uint64_t histories = 0;  ///< that can be told apart, each checked
   bool bounded = false;         ///< cut, but all with so many preemptions were seen
   bool death_happened = false;
+  bool schedule_fits = true;                  ///< that was to be replayed
   std::array<bool, kMaxParticipants> died{};  ///< in any execution
   std::string failure{};                      ///< empty: all held
   std::string schedule{};                     ///< of the failure
@@ -76,6 +77,7 @@ class BreakerCase {
     scheduler.begin_plan();
     if (!extent.schedule.empty()) {
       result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
+      result_.schedule_fits = scheduler.schedule_fits();
       result_.shown = stage_.shown_steps();
       if (result_.failure.empty()) result_.shown += answers();  // else the failure has them
     } else if (extent.random > 0) {

@@ -45,11 +45,13 @@ struct SetTotals {
   std::uint64_t bounded = 0;  // of which all schedules with so many preemptions were seen, and not all
   std::uint64_t cut = 0;      // not even these
   std::uint64_t failed = 0;
+  bool schedule_fits = false;  // some case could follow the schedule that was given
 };
 
 class Explorer {
  public:
-  explicit Explorer(const Options& options) : options_(options) {}
+  /// `program`: how it was called, for whoever wants to see a finding again.
+  Explorer(const Options& options, std::string program) : options_(options), program_(std::move(program)) {}
 
   void begin(const std::string& set) {
     set_ = set;
@@ -163,6 +165,7 @@ class Explorer {
     totals_.executions += r.totals.executions;
     totals_.histories += r.histories;
     totals_.steps += r.totals.steps;
+    totals_.schedule_fits = totals_.schedule_fits || r.schedule_fits;
     if (!r.totals.complete) ++(r.bounded ? totals_.bounded : totals_.cut);
     if (!r.shown.empty()) fmt::print("{}", r.shown);
     if (r.failure.empty()) return;
@@ -170,14 +173,15 @@ class Explorer {
     std::string deaths;
     for (const std::uint32_t d : planned)
       deaths += (deaths.empty() ? "" : ",") + std::to_string(d);
-    fmt::print("FOUND in {} (deaths before writes {}): {}  again: shmcb-prove-explore --scenario {} --seed {}", id(),
-               deaths, r.failure, id(), options_.seed);
+    fmt::print("FOUND in {} (deaths before writes {}): {}  again: {} --scenario {} --seed {}", id(), deaths, r.failure,
+               program_, id(), options_.seed);
     if (!r.schedule.empty()) fmt::print(" --schedule \"{}\"", r.schedule);
     fmt::print("\n\n");
     std::fflush(stdout);
   }
 
   const Options& options_;
+  std::string program_;
   std::string set_;
   SetTotals totals_{};
   std::uint64_t number_ = 0;
@@ -565,7 +569,7 @@ std::string share(const std::string& text) {
   return is ? std::string() : "'" + text + "' is not a number from 0 to 1";
 }
 
-int run(const Options& options) {
+int run(const Options& options, const std::string& program) {
   if (options.lists) {
     for (const auto& [name, set] : all_sets())
       fmt::print("{:16} {}\n", name, set.what);
@@ -575,7 +579,8 @@ int run(const Options& options) {
              "deaths", "bounded", "cut", "seconds", "verdict");
   std::uint64_t passed = 0;
   std::uint64_t failed = 0;
-  Explorer explorer(options);
+  Explorer explorer(options, program);
+  bool drawn = false;
   for (const std::string& name : options.sets) {
     const auto begun = std::chrono::steady_clock::now();
     explorer.begin(name);
@@ -586,6 +591,14 @@ int run(const Options& options) {
       fmt::print(stderr, "shmcb-prove-explore: there is no scenario '{}'\n", options.scenario);
       return 2;
     }
+    if (!options.schedule.empty() && !t.schedule_fits) {
+      fmt::print(stderr,
+                 "shmcb-prove-explore: --schedule is '{}', which {} cannot follow: it is of another scenario, or"
+                 " of other code\n",
+                 options.schedule, options.scenario);
+      return 2;
+    }
+    drawn = drawn || t.scenarios > 0;
     const bool held = t.failed == 0;
     fmt::print("{:16} {:>9} {:>12} {:>11} {:>8} {:>7} {:>5} {:>8.1f}  {}\n", name, t.scenarios, t.executions,
                t.histories, t.deaths, t.bounded, t.cut, seconds,
@@ -598,6 +611,10 @@ int run(const Options& options) {
     if (options.until_found && failed > 0) break;
   }
   fmt::print("{} passed, {} failed\n", passed, failed);
+  if (!drawn) {
+    fmt::print(stderr, "shmcb-prove-explore: nothing was drawn; more --fraction or --executions (200 a scenario)\n");
+    return 2;
+  }
   return failed == 0 ? 0 : 1;
 }
 
@@ -637,11 +654,15 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (!options.schedule.empty() && options.scenario.empty()) {
+  if (app.count("--set") > 0 && !options.scenario.empty()) {
+    fmt::print(stderr, "shmcb-prove-explore: --scenario names its set: it does not go together with --set\n");
+    return 2;
+  }
+  if (app.count("--schedule") > 0 && options.scenario.empty()) {
     fmt::print(stderr, "shmcb-prove-explore: --schedule is of one scenario: say which by --scenario\n");
     return 2;
   }
-  if (!options.schedule.empty() && shmcb::proof::Scheduler::schedule_of(options.schedule).empty()) {
+  if (app.count("--schedule") > 0 && shmcb::proof::Scheduler::schedule_of(options.schedule).empty()) {
     fmt::print(stderr, "shmcb-prove-explore: --schedule is '{}', must be like \"0*12 1*30 0! 1*4\"\n",
                options.schedule);
     return 2;
@@ -657,5 +678,5 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
-  return shmcb::proof::run(options);
+  return shmcb::proof::run(options, argv[0]);
 }

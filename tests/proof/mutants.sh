@@ -85,8 +85,20 @@ compile() {
   "$compiler" "${flags[@]}" "tests/proof/$1.cpp" -o "$3" "${libraries[@]}"
 }
 
+# The first line of what was found, and how it is shown again: by the checker that was built with the patch.
 finding() { # <log>
   { grep -m1 -E 'FOUND|FAILED|RACE|LIVELOCK' "$1" || grep -m1 -i 'violat' "$1" || head -n 1 "$1"; } | sed 's/^ *//; s/, in *$//'
+}
+
+again() { # <folder>
+  local how
+  how=$(sed -n 's/^ *again: *\(.*\)/\1/p' "$1/finding.log" | head -n 1)
+  # The explorer begins with its own path.
+  case $how in
+    '') ;;
+    /* | build/*) echo "; again: $how" ;;
+    *) echo "; again: $1/checker $how" ;;
+  esac
 }
 
 # attempt <patch>: one line about it to stdout; what was compiled and found to build/mutants/<name>.
@@ -114,7 +126,7 @@ attempt() {
   "$dir/checker" "${words[@]}" >"$dir/finding.log" 2>&1 || code=$?
   base=$(awk -v a="$begin" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f s", b - a }')
   case $code in
-    1) echo "killed    $name: $title ($base): $(finding "$dir/finding.log")" ;;
+    1) echo "killed    $name: $title ($base): $(finding "$dir/finding.log")$(again "$dir")" ;;
     0) echo "SURVIVED  $name: $title ($base)" ;;
     *) echo "FAILED    $name: the checker ended with status $code ($dir/finding.log)" ;;
   esac

@@ -131,7 +131,6 @@ class Memory {
 /// The execution that runs; none while a case builds its segment, which is plain memory then.
 struct Execution {
   Memory* memory = nullptr;
-  bool random = true;
   std::array<unsigned, 4> stride{1, 1, 1, 1};  ///< by thread: it may lose the processor at one access in so many
 };
 inline Execution* running = nullptr;
@@ -140,7 +139,7 @@ inline Execution* running = nullptr;
 /// execution, so that one also stands still while another does a whole operation.
 class Pace {
  public:
-  Pace() : held_(running->random && holds()) {
+  Pace() : held_(holds()) {
     if (held_) rl::ctx().disable_preemption();
   }
   Pace(const Pace&) = delete;
@@ -201,7 +200,7 @@ struct RelacyEnv {
     const rl::debug_info info(name, "", 0);
     // A swap that is lost is a relaxed load, and may be lost to an older value. Relacy's own always looks at the
     // newest.
-    if (running->random && rl::rand(4) == 0 && known->load(rl::mo_relaxed, info) != expected) return false;
+    if (rl::rand(4) == 0 && known->load(rl::mo_relaxed, info) != expected) return false;
     std::uint64_t seen = expected;
     return known->compare_exchange_strong(seen, desired, relacy(order), info, rl::mo_relaxed, info);
   }
@@ -377,9 +376,7 @@ class Case : public rl::test_suite<Derived, kThreadsOf> {
   static constexpr std::size_t kThreads = kThreadsOf;
 
   static inline Stage<Env>* stage = nullptr;
-  static inline bool random = true;
   static inline std::uint64_t executions = 0;
-  static inline std::uint64_t at_most = 0;  ///< executions of a bounded search; 0: until it is through
 
   Case() { stage->memory().construct(); }
   Case(const Case&) = delete;
@@ -387,12 +384,10 @@ class Case : public rl::test_suite<Derived, kThreadsOf> {
   ~Case() { stage->memory().destroy(); }
 
   void before() {
-    execution_ = {.memory = &stage->memory(), .random = random};
-    if (random) {
-      for (auto& stride : execution_.stride) {
-        constexpr unsigned kStrides[] = {1, 1, 2, 6, 20, 60, 200, 1'000};
-        stride = kStrides[rl::rand(static_cast<unsigned>(std::size(kStrides)))];
-      }
+    execution_ = {.memory = &stage->memory()};
+    for (auto& stride : execution_.stride) {
+      constexpr unsigned kStrides[] = {1, 1, 2, 6, 20, 60, 200, 1'000};
+      stride = kStrides[rl::rand(static_cast<unsigned>(std::size(kStrides)))];
     }
     running = &execution_;
     stage->memory().restore();
@@ -403,8 +398,6 @@ class Case : public rl::test_suite<Derived, kThreadsOf> {
   void after() {
     static_cast<Derived*>(this)->end();
     ++executions;
-    const bool enough = at_most != 0 && executions >= at_most;
-    if (enough) rl::ctx().rl_until("enough executions", rl::debug_info("", "", 0));
   }
 
   void begin() {}

@@ -203,13 +203,19 @@ class Scheduler {
     mode_ = Mode::replay;
     schedule_ = std::move(schedule);
     schedule_at_ = 0;
+    schedule_fits_ = true;
     keeps_steps_ = true;
     execute(plan, hooks, totals);
+    for (; schedule_at_ < schedule_.size(); ++schedule_at_)
+      schedule_fits_ = schedule_fits_ && !schedule_[schedule_at_].dies && schedule_[schedule_at_].accesses == 0;
     keeps_steps_ = false;
     if (!conclude(hooks)) totals.failed = true;
     restore();
     return totals;
   }
+
+  /// Whether all of the replayed schedule could be followed: else it is another scenario's, or of other code.
+  [[nodiscard]] bool schedule_fits() const { return schedule_fits_; }
 
   /// What led to the newest execution's end, e.g. "0*12 1*30 0! 1*4": `!` is a death.
   [[nodiscard]] std::string schedule_text() const {
@@ -227,13 +233,15 @@ class Scheduler {
     const char* at = text.c_str();
     while (*at != '\0') {
       char* end = nullptr;
-      Run run{.participant = static_cast<std::uint8_t>(std::strtoul(at, &end, 10))};
-      if (end == at || run.participant >= kMaxParticipants || (*end != '*' && *end != '!')) return {};
-      run.dies = *end == '!';
+      const unsigned long participant = std::strtoul(at, &end, 10);
+      if (end == at || participant >= kMaxParticipants || (*end != '*' && *end != '!')) return {};
+      Run run{.participant = static_cast<std::uint8_t>(participant), .dies = *end == '!'};
       at = end + 1;
       if (!run.dies) {
-        run.accesses = static_cast<std::uint32_t>(std::strtoul(at, &end, 10));
-        if (end == at) return {};
+        constexpr unsigned long kMost = 10'000'000;
+        const unsigned long accesses = *at >= '0' && *at <= '9' ? std::strtoul(at, &end, 10) : 0;
+        if (accesses == 0 || accesses > kMost) return {};
+        run.accesses = static_cast<std::uint32_t>(accesses);
         at = end;
       }
       while (*at == ' ')
@@ -533,7 +541,10 @@ class Scheduler {
   std::uint32_t choose_by_schedule() {
     for (; schedule_at_ < schedule_.size(); ++schedule_at_) {
       Run& run = schedule_[schedule_at_];
-      if ((enabled_ >> run.participant & 1U) == 0) continue;
+      if ((enabled_ >> run.participant & 1U) == 0) {
+        schedule_fits_ = false;
+        continue;
+      }
       if (run.dies) {
         ++schedule_at_;
         dies_now_ = true;
@@ -751,6 +762,7 @@ class Scheduler {
   std::uint32_t eagerness_ = 4;
   std::vector<Run> schedule_;
   std::size_t schedule_at_ = 0;
+  bool schedule_fits_ = true;
   bool dies_now_ = false;
   std::vector<Run> runs_;
   bool keeps_steps_ = false;

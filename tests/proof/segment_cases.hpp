@@ -38,6 +38,7 @@ class SegmentCase {
     scheduler.begin_plan();
     if (!extent.schedule.empty()) {
       result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
+      result_.schedule_fits = scheduler.schedule_fits();
       result_.shown = stage_.shown_steps();
       if (result_.failure.empty() && !result_.totals.failed) result_.shown += all_told();  // else the failure has it
     } else if (extent.random > 0) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -119,24 +120,34 @@ int run(int argc, char** argv) {
   TortureOptions options{.workers = 8, .seed = std::random_device{}()};
   double seconds = 60;
   std::uint64_t histories = 0;
-  app.add_option("--seconds", seconds, "How long; longer, until it has killed and stopped somebody")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  app.add_option("--workers", options.workers, "Processes")
-      ->capture_default_str()
-      ->check(CLI::Range(3U, kMaxTorturers));
-  app.add_option("--breakers", options.breakers, "Breakers beside those of the group")
-      ->capture_default_str()
-      ->check(CLI::Range(1U, kMaxTortured));
+  CLI::Option* const length =
+      app.add_option("--seconds", seconds, "How long; longer, until it has killed and stopped somebody")
+          ->capture_default_str()
+          ->check(CLI::Range(0.001, 1e9));
+  CLI::Option* const workers = app.add_option("--workers", options.workers, "Processes")
+                                   ->capture_default_str()
+                                   ->check(CLI::Range(3U, kMaxTorturers));
+  CLI::Option* const breakers = app.add_option("--breakers", options.breakers, "Breakers beside those of the group")
+                                    ->capture_default_str()
+                                    ->check(CLI::Range(1U, kMaxTortured));
   app.add_option("--seed", options.seed, "Of what happens to whom; random if not given");
-  app.add_option("--segment-dir", options.directory, "Where the segment lies")->capture_default_str();
+  CLI::Option* const directory =
+      app.add_option("--segment-dir", options.directory, "Where the segment lies")->capture_default_str();
   app.add_option("--histories", histories,
                  "Instead: record that many histories of two or three processes, and find an order that explains each")
-      ->check(CLI::Range(1U, 10'000'000U));
+      ->check(CLI::Range(1U, 10'000'000U))
+      ->excludes(length)
+      ->excludes(workers)
+      ->excludes(breakers)
+      ->excludes(directory);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
+  }
+  if (!std::isfinite(seconds)) {
+    fmt::print(stderr, "--seconds is {}, must be a number from 0.001 to 1e9\n", seconds);
+    return 2;
   }
   end_in_order_when_told_to();
   options.name = "torture-" + std::to_string(::getpid());

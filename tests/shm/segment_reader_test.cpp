@@ -32,6 +32,7 @@
 #include "shmcb/core/registry.hpp"
 #include "shmcb/shm_storage.hpp"
 #include "support/processes.hpp"
+#include "support/random_input.hpp"
 #include "support/test_segment.hpp"
 
 namespace shmcb::test {
@@ -58,14 +59,6 @@ BreakerConfig config(std::string name, Ratio threshold = {.failures = 3, .window
 [[nodiscard]] std::vector<char> content_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
-}
-
-/// From $SHMCB_TEST_SEED, else random; printed in any case.
-[[nodiscard]] std::uint64_t test_seed() {
-  const char* given = std::getenv("SHMCB_TEST_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::printf("[ seed     ] SHMCB_TEST_SEED=%lu\n", static_cast<unsigned long>(seed));
-  return seed;
 }
 
 /// A segment that a fake clock runs in, and a reader of it.

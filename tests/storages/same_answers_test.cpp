@@ -19,18 +19,11 @@
 #include "shmcb/failure.hpp"
 #include "shmcb/memory_storage.hpp"
 #include "shmcb/shm_storage.hpp"
+#include "support/random_input.hpp"
 #include "support/test_segment.hpp"
 
 namespace shmcb::test {
 namespace {
-
-/// From $SHMCB_TEST_SEED, else random; printed in any case.
-[[nodiscard]] std::uint64_t test_seed() {
-  const char* given = std::getenv("SHMCB_TEST_SEED");
-  const std::uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device{}();
-  std::printf("[ seed     ] SHMCB_TEST_SEED=%lu\n", static_cast<unsigned long>(seed));
-  return seed;
-}
 
 class Chance {
  public:
