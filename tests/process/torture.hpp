@@ -738,8 +738,8 @@ inline void lead_through_states(TortureWorker& worker, const SharedClock& clock,
     report(worker.admit(number, 0).admission == Admission::rejected, which + "Open, and does not reject");
     report(breaker.snapshot().record.rejected == rejected + 1, which + "a rejection at rest is not counted");
   };
-  // An opening that was decided by who died before carrying it out takes effect with the next outcome, as of the time it
-  // was decided: its cooldown may be over by now.
+  // An opening that was decided by who died before carrying it out takes effect with the next outcome, as of the time
+  // it was decided: its cooldown may be over by now.
   (void)worker.admit(number, 0);
   (void)worker.record(0, Outcome::success);
   close();

@@ -12,7 +12,8 @@
 
 namespace shmcb::test {
 
-/// A number from the environment. Anything else there ends the program: a test that understood 0 would pass for nothing.
+/// A number from the environment. Anything else there ends the program: a test that understood 0 would pass for
+/// nothing.
 [[nodiscard]] inline std::optional<std::uint64_t> number_from_environment(const char* name, std::uint64_t least) {
   const char* const given = std::getenv(name);
   if (given == nullptr) return std::nullopt;
