@@ -28,6 +28,7 @@ struct Options {
   std::string schedule{};
   std::uint64_t limit = 20'000;
   std::uint32_t preemptions = 2;
+  std::uint64_t bounded_limit = 200'000;
   double fraction = 1.0;
   std::uint64_t seed = 1;
   std::uint64_t executions = 1'000'000;
@@ -150,8 +151,10 @@ class Explorer {
  private:
   /// False: the death that was planned never came.
   bool run_once(const BreakerScenario& scenario) {
-    const CaseResult r = perform(
-        scenario, {.limit = options_.limit, .preemptions = options_.preemptions, .schedule = options_.schedule});
+    const CaseResult r = perform(scenario, {.limit = options_.limit,
+                                            .preemptions = options_.preemptions,
+                                            .bounded_limit = options_.bounded_limit,
+                                            .schedule = options_.schedule});
     count(r, scenario.deaths);
     return r.death_happened && r.failure.empty();
   }
@@ -634,6 +637,10 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--preemptions", options.preemptions,
                  "for a scenario that was cut: all schedules with at most so many; 0: leave it cut")
+      ->check(shmcb::proof::whole_number)
+      ->capture_default_str();
+  app.add_option("--bounded-limit", options.bounded_limit,
+                 "executions of one scenario with so few preemptions, then it is cut")
       ->check(shmcb::proof::whole_number)
       ->capture_default_str();
   app.add_option("--fraction", options.fraction, "of each set's scenarios")
