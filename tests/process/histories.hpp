@@ -89,7 +89,12 @@ struct Round {
   Tokens tokens{};
 };
 struct Arena {
-  std::atomic<std::uint32_t> round{0};  ///< that is to be played
+  static constexpr std::uint32_t kEach = 4;
+  static_assert(kProcesses < kEach);
+
+  /// That is to be played, and by how many: one word, so that who comes late to a round does not take the next one's
+  /// number of processes for its own.
+  std::atomic<std::uint32_t> round{0};
   std::atomic<std::uint32_t> ready{0};
   std::atomic<std::uint32_t> done{0};
   std::atomic<std::uint64_t> order{0};
@@ -241,7 +246,7 @@ class Recorder {
     arena_->ready.store(0);
     arena_->done.store(0);
     arena_->order.store(0);
-    arena_->round.store(number_);
+    arena_->round.store(number_ * Arena::kEach + static_cast<std::uint32_t>(r.processes));
     ASSERT_TRUE(wait_until([&] { return arena_->done.load() == r.processes; })) << "a process is stuck";
     std::vector<Event> history;
     for (std::size_t p = 0; p < r.processes; ++p) {
@@ -285,14 +290,15 @@ class Recorder {
       if (!wait_until([&] { return arena_->enough.load() || arena_->round.load() != last; })) return 2;
       if (arena_->enough.load()) return 0;
       last = arena_->round.load();
+      const std::uint32_t processes = last % Arena::kEach;
+      if (p >= processes) continue;
       Round& r = arena_->play;
-      if (p >= r.processes) continue;
       Round::Part& part = r.parts.at(p);
       YieldStep::seed(part.in_pieces);
       core::SearchStart start;
       const proof::Performer in_pieces{.settings = &settings_[r.kind], .start = &start};
       arena_->ready.fetch_add(1);
-      if (!spin_until([&] { return arena_->ready.load() >= r.processes; })) return 3;
+      if (!spin_until([&] { return arena_->ready.load() >= processes; })) return 3;
       for (std::uint32_t i = 0; i < part.offset; ++i)
         std::atomic_signal_fence(std::memory_order_seq_cst);  // so that it takes its time
       for (std::size_t i = 0; i < part.count; ++i) {
