@@ -259,11 +259,7 @@ class Recorder {
     perform(test_.segment(), breakers_[r.kind], r.kind, clock_, after.op, r.tokens, after);
     after.ended = kAfterwards + 1;
     history.push_back(after);
-    const bool modes =
-        reference.breaker().mode != Mode::automatic || std::any_of(history.begin(), history.end(), [](const Event& e) {
-          return e.op.kind == Op::Kind::mode || e.op.kind == Op::Kind::replace;
-        });
-    ASSERT_TRUE(proof::Linearizer(history, modes, {}).explains(reference))
+    ASSERT_TRUE(proof::Linearizer(history, {}).explains(reference))
         << "breaker of kind " << r.kind << ", prepared " << prepared_ << "\n"
         << text_of(history);
   }

@@ -71,9 +71,7 @@ TEST(Linearizer, ExplainsWhatHappenedAndNothingElse) {
   std::optional<Transition> none;
   (void)before.perform({.kind = Op::Kind::admit, .token = 0}, none);
   const std::vector<Event> good = sequential_history(before);
-  const auto explained = [&](const std::vector<Event>& history) {
-    return Linearizer(history, true, {}).explains(before);
-  };
+  const auto explained = [&](const std::vector<Event>& history) { return Linearizer(history, {}).explains(before); };
   EXPECT_TRUE(explained(good)) << text_of(good);
 
   const auto with = [&](std::size_t i, auto change) {
@@ -109,9 +107,9 @@ TEST(Linearizer, AllowsTheOtherOrderOnlyToOperationsThatRanBesideEachOther) {
   Reference real = before;
   history[1].answer = real.perform(history[1].op, history[1].transition);
   history[0].answer = real.perform(history[0].op, history[0].transition);
-  EXPECT_FALSE(Linearizer(history, false, {}).explains(before));
+  EXPECT_FALSE(Linearizer(history, {}).explains(before));
   history[0].ended = 4;
-  EXPECT_TRUE(Linearizer(history, false, {}).explains(before));
+  EXPECT_TRUE(Linearizer(history, {}).explains(before));
 }
 
 TEST(Linearizer, BringsBackWhatLeftAGrowingWindowOnlyWhereTheGrowthRanBesideIt) {
@@ -135,9 +133,9 @@ TEST(Linearizer, BringsBackWhatLeftAGrowingWindowOnlyWhereTheGrowthRanBesideIt) 
       {.op = {.kind = Op::Kind::snapshot}, .begun = 6, .ended = 7, .answer = grown.look()}};
   history[1].answer.failures = 0;
   history[1].answer.successes = 4;
-  EXPECT_FALSE(Linearizer(history, true, {}).explains(before));
+  EXPECT_FALSE(Linearizer(history, {}).explains(before));
   history[2].begun = 0;
-  EXPECT_TRUE(Linearizer(history, true, {}).explains(before));
+  EXPECT_TRUE(Linearizer(history, {}).explains(before));
 }
 
 }  // namespace

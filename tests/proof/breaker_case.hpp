@@ -48,6 +48,29 @@ struct CaseResult {
   std::string shown{};                        ///< of one schedule, its steps
 };
 
+/// One schedule, drawn ones, or all; and where these are too many, all within the bound.
+inline void run_schedules(Scheduler& scheduler, const Scheduler::Plan& plan, const Scheduler::Hooks& hooks,
+                          const Extent& extent, CaseResult& result) {
+  scheduler.begin_plan();
+  if (!extent.schedule.empty()) {
+    result.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
+    result.schedule_fits = scheduler.schedule_fits();
+  } else if (extent.random > 0) {
+    result.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
+  } else {
+    result.totals.complete = false;
+    if (extent.limit > 0) result.totals = scheduler.explore(plan, hooks, extent.limit);
+    if (!result.totals.complete && extent.preemptions != 0) {
+      const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
+      result.totals.executions += bounded.executions;
+      result.totals.steps += bounded.steps;
+      result.totals.failed = bounded.failed;
+      result.bounded = bounded.complete;
+    }
+  }
+  result.death_happened = scheduler.death_happened();
+}
+
 template <class WidthsOf>
 class BreakerCase {
  public:
@@ -56,13 +79,9 @@ class BreakerCase {
     stage_.use_draws(s_.draws);
     if (!prepare()) return;
     for (const auto& ops : s_.participants) {
-      modes_ = modes_ || std::any_of(ops.begin(), ops.end(), [](const Op& op) {
-                 return op.kind == Op::Kind::mode || op.kind == Op::Kind::replace;
-               });
       for (const Op& op : ops)
         latest_ = std::max(latest_, op.at);
     }
-    modes_ = modes_ || start_.breaker().mode != Mode::automatic || s_.settings[0].ramp_ms != 0;
     epilogue_ = epilogue();
     stage_.set_scene();
   }
@@ -73,27 +92,11 @@ class BreakerCase {
     for (std::size_t i = 0; i < s_.participants.size(); ++i)
       plan.bodies.emplace_back([this, i] { body(i); });
     const Scheduler::Hooks hooks{[this] { before(); }, [this] { return after(); }};
-    Scheduler& scheduler = stage_.scheduler();
-    scheduler.begin_plan();
+    run_schedules(stage_.scheduler(), plan, hooks, extent, result_);
     if (!extent.schedule.empty()) {
-      result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
-      result_.schedule_fits = scheduler.schedule_fits();
       result_.shown = stage_.shown_steps();
       if (result_.failure.empty()) result_.shown += answers();  // else the failure has them
-    } else if (extent.random > 0) {
-      result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
-    } else {
-      result_.totals.complete = false;
-      if (extent.limit > 0) result_.totals = scheduler.explore(plan, hooks, extent.limit);
-      if (!result_.totals.complete && extent.preemptions != 0) {
-        const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
-        result_.totals.executions += bounded.executions;
-        result_.totals.steps += bounded.steps;
-        result_.totals.failed = bounded.failed;
-        result_.bounded = bounded.complete;
-      }
     }
-    result_.death_happened = scheduler.death_happened();
     if (result_.totals.failed && result_.failure.empty()) fail("somebody does not get to an end");
     return result_;
   }
@@ -295,7 +298,7 @@ class BreakerCase {
     if (std::string wrong = stage_.wrong_with_records(3 * dead); !wrong.empty()) return fail(wrong);
     if (std::string wrong = stage_.wrong_with_journal(0, dead); !wrong.empty()) return fail(wrong);
     if (history_.size() > Linearizer::kMaxEvents) return fail("a history too long to be checked");
-    if (!Linearizer(history_, modes_, participants_now()).explains(start_))
+    if (!Linearizer(history_, participants_now()).explains(start_))
       return fail("no order of the operations explains the answers");
     return true;
   }
@@ -323,7 +326,6 @@ class BreakerCase {
   std::uint64_t no_token_ = 0;  // bits: tokens of admits that found no record
   std::vector<Op> epilogue_;
   Tick latest_ = 0;
-  bool modes_ = false;
   std::array<std::vector<Event>, kMaxParticipants> events_;
   std::vector<Event> history_;
   std::unordered_set<std::uint64_t> seen_;

@@ -417,18 +417,20 @@ class Linearizer {
   ///   that period's window; rejections may lag;
   /// - an admit that reclaims probes of the dead has one answer for each holder: dead, where that one died before the
   ///   admit began; alive, where after its end; else either;
-  /// - with `modes` (or other settings) among the operations: an outcome has two points, its judgement and its entry,
-  ///   between which no other one is counted; and an admit that finds something over by time writes that down at a
-  ///   point of its own.
-  Linearizer(const std::vector<Event>& history, bool modes, const Participants& participants)
-      : history_(history), modes_(modes), participants_(participants) {
+  /// - with modes or other settings among the operations, or a ramp: an outcome has two points, its judgement and its
+  ///   entry, between which no other one is counted; and an admit that finds something over by time writes that down
+  ///   at a point of its own.
+  Linearizer(const std::vector<Event>& history, const Participants& participants)
+      : history_(history), participants_(participants) {
     for (const Event& event : history_) {
       if (event.transition) ++reported_;
       replaces_ = replaces_ || event.op.kind == Op::Kind::replace;
+      modes_ = modes_ || replaces_ || event.op.kind == Op::Kind::mode;
     }
   }
 
   [[nodiscard]] bool explains(const Reference& start) {
+    modes_ = modes_ || start.breaker().mode != Mode::automatic || start.settings().ramp_ms != 0;
     std::vector<Made> made;
     return search(start, (std::uint64_t{1} << history_.size()) - 1, made);
   }
@@ -705,7 +707,7 @@ class Linearizer {
   }
 
   const std::vector<Event>& history_;
-  bool modes_;
+  bool modes_ = false;
   Participants participants_;
   std::size_t reported_ = 0;
   bool replaces_ = false;

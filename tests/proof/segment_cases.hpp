@@ -34,26 +34,11 @@ class SegmentCase {
                                    begin();
                                  },
                                  [this] { return conclude(); }};
-    Scheduler& scheduler = stage_.scheduler();
-    scheduler.begin_plan();
+    run_schedules(stage_.scheduler(), plan, hooks, extent, result_);
     if (!extent.schedule.empty()) {
-      result_.totals = scheduler.replay(plan, hooks, Scheduler::schedule_of(extent.schedule));
-      result_.schedule_fits = scheduler.schedule_fits();
       result_.shown = stage_.shown_steps();
       if (result_.failure.empty() && !result_.totals.failed) result_.shown += all_told();  // else the failure has it
-    } else if (extent.random > 0) {
-      result_.totals = scheduler.explore_randomly(plan, hooks, extent.random, extent.seed);
-    } else {
-      result_.totals = scheduler.explore(plan, hooks, extent.limit);
-      if (!result_.totals.complete && extent.preemptions != 0) {
-        const Scheduler::Totals bounded = scheduler.explore(plan, hooks, extent.bounded_limit, extent.preemptions);
-        result_.totals.executions += bounded.executions;
-        result_.totals.steps += bounded.steps;
-        result_.totals.failed = bounded.failed;
-        result_.bounded = bounded.complete;
-      }
     }
-    result_.death_happened = scheduler.death_happened();
     if (result_.totals.failed && result_.failure.empty()) fail("somebody does not get to an end");
     return result_;
   }
