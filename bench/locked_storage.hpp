@@ -188,7 +188,7 @@ class LockedStorage {
   [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
     if (token.admission == Admission::rejected) return {.status = RecordStatus::rejected};
     if (token.admission == Admission::allowed && outcome == Outcome::ignored) return {.status = RecordStatus::ignored};
-    const rules::Tick at = tick_of(completed_at.value_or(now()));
+    const rules::Tick at = tick_of(completed_at ? *completed_at : now());
     const Locked shared(*shared_);
     RecordResult result;
     if (token.admission == Admission::allowed) {

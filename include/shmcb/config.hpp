@@ -71,6 +71,13 @@ struct RampUp {
   std::uint32_t start_percent = 10;  ///< 0 to 100
 };
 
+/// What becomes of successes while no failure is near.
+enum class Accounting : std::uint8_t {
+  exact,  ///< each one is recorded
+  lean,   ///< shared memory: none is, so they write nothing and read no clock; decisions are the same, `successes` of a
+          ///< snapshot is a lower bound
+};
+
 /// What a breaker is called and when it opens, tries again and closes. An aggregate with defaults; durations are whole
 /// milliseconds (a finer one does not convert) from 1 to 2^40. It opens when any of its opening rules says so.
 struct BreakerConfig {
@@ -85,8 +92,13 @@ struct BreakerConfig {
   std::optional<Millis> probe_timeout{};  ///< after this the probes out are given up; default: cooldown.base
   bool reclaim_dead_probes = false;       ///< shared memory: a probe of a dead process is given up at the next admit
   std::optional<RampUp> ramp_up{};        ///< none: closing admits every call at once
+  Accounting accounting = Accounting::exact;
   std::uint64_t config_revision = 0;      ///< for rolling deploys: of two different configurations the higher one wins
 };
+
+[[nodiscard]] constexpr std::string_view to_string(Accounting accounting) noexcept {
+  return accounting == Accounting::lean ? "lean" : "exact";
+}
 
 /// What to do when the breaker exists with other numbers than those brought.
 enum class OnMismatch : std::uint8_t {
@@ -124,6 +136,7 @@ struct Settings {
   bool reclaim_dead_probes = false;
   std::int64_t ramp_ms = 0;
   std::uint32_t ramp_start_percent = 0;
+  bool lean = false;
   std::uint64_t revision = 0;
 
   /// Whether a call's start matters, so that admits read the clock.
@@ -146,6 +159,7 @@ struct Settings {
              .success_threshold = config.success_threshold,
              .probe_limit = config.probe_limit,
              .reclaim_dead_probes = config.reclaim_dead_probes,
+             .lean = config.accounting == Accounting::lean,
              .revision = config.config_revision};
   if (cooldown.multiplier > 1) {
     const Millis tenfold{std::min(10 * s.cooldown_ms, kMaxDurationMs)};
@@ -306,6 +320,14 @@ namespace detail {
     if (auto e = detail::check_duration("ramp_up.duration", config.ramp_up->duration)) return e;
     if (auto e = detail::check_percent("ramp_up.start_percent", config.ramp_up->start_percent, 0)) return e;
   }
+  if (config.accounting != Accounting::exact && config.accounting != Accounting::lean) {
+    return bad_field("accounting", std::to_string(static_cast<unsigned>(config.accounting)), "one of exact, lean");
+  }
+  if (config.accounting == Accounting::lean && (config.failure_rate || config.slow_calls)) {
+    return bad_field("accounting", "lean",
+                     std::string{"exact where "} + (config.failure_rate ? "failure_rate" : "slow_calls") +
+                         " is set, which needs the number of successes");
+  }
   return {};
 }
 
@@ -367,6 +389,10 @@ namespace detail {
   field("reclaim_dead_probes", there.reclaim_dead_probes, here.reclaim_dead_probes, "");
   field("ramp_up.duration", there.ramp_ms, here.ramp_ms, " ms");
   field("ramp_up.start_percent", there.ramp_start_percent, here.ramp_start_percent, "");
+  if (there.lean != here.lean) {
+    if (!out.empty()) out += ", ";
+    out += there.lean ? "accounting (lean there, exact here)" : "accounting (exact there, lean here)";
+  }
   return out;
 }
 

@@ -54,6 +54,12 @@ class ShmStorage {
     return open(*segment, config, on_mismatch, std::move(clock), std::move(random));
   }
 
+  ShmStorage(const ShmStorage&) = default;
+  ShmStorage& operator=(const ShmStorage&) = default;
+  ~ShmStorage() {
+    if (notes_.left_out() != 0) tell_left_out();
+  }
+
   [[nodiscard, gnu::always_inline]] AdmitResult admit() noexcept {
     std::uint64_t period = 0;
     if (cell_.allowed(period)) [[likely]] {
@@ -64,22 +70,22 @@ class ShmStorage {
     return admit_slowly();
   }
 
-  [[nodiscard]] RecordResult record_outcome(Token token, Outcome outcome, CompletedAt completed_at = {}) noexcept {
-    if (token.admission == Admission::rejected) return nothing_to_record(token);
-    if (token.admission == Admission::probe) return record_probe(token, outcome, completed_at);
-    if (outcome == Outcome::ignored) {
-      cell_.count_ignored();
-      return {.error = segment_.lost() ? Errc::truncated : Errc::ok, .status = RecordStatus::ignored};
+  [[nodiscard, gnu::always_inline]] RecordResult record_outcome(Token token, Outcome outcome,
+                                                                CompletedAt completed_at = {}) noexcept {
+    if (token.admission == Admission::allowed && outcome == Outcome::success) [[likely]] {
+      if (cell_.leaves_out_success(token.period)) {
+        if (notes_.leave_one_out()) [[unlikely]] {
+          tell_left_out();
+        }
+        return {.status = RecordStatus::counted};
+      }
+      const std::uint64_t now_us = time_us(completed_at);
+      if (cell_.template count_plainly<false>(token.period, now_us, notes_)) [[likely]] {
+        return {.status = RecordStatus::counted};
+      }
+      return record_allowed(token.period, token.started, false, now_us);
     }
-    const core::CellRecord r = cell_.record_allowed({.period = token.period,
-                                                     .started = token.started,
-                                                     .failure = outcome == Outcome::failure,
-                                                     .now_us = time_us(completed_at)},
-                                                    start_, draw());
-    if (r.status == RecordStatus::counted && !r.transition && r.error == Errc::ok) [[likely]] {
-      return {.status = RecordStatus::counted};
-    }
-    return finish_record(r);
+    return record_otherwise(token, outcome, completed_at);
   }
 
   [[nodiscard]] RecordResult abandon(Token token) noexcept {
@@ -113,6 +119,8 @@ class ShmStorage {
   [[nodiscard]] CountersResult counters() const noexcept {
     CountersResult result;
     result.error = named(cell_.counters(now_us(), result.counters));
+    result.counters.successes += notes_.left_out();  // those not told to the others yet
+    result.counters.completed += notes_.left_out();
     return result;
   }
 
@@ -151,10 +159,20 @@ class ShmStorage {
         segment_(segment),
         name_(std::make_shared<const std::string>(name)) {}
 
+  /// Neither Closed nor disabled for good: the time decides.
   [[nodiscard, gnu::noinline]] AdmitResult admit_slowly() noexcept {
     CircuitState state = CircuitState::closed;
     if (cell_.stands_aside(state)) return {.admission = Admission::allowed, .state = state, .token = void_token()};
     const std::uint64_t now = now_us();
+    core::TurnedAway away;
+    if (!cell_.turned_away(now, away)) return admit_at(now);
+    return {.admission = Admission::rejected,
+            .state = CircuitState::open,
+            .retry_after = Millis{away.retry_after},
+            .retry_at = instant(away.retry_at)};
+  }
+
+  [[nodiscard, gnu::noinline]] AdmitResult admit_at(std::uint64_t now) noexcept {
     const std::uint32_t started = rules::started_at(static_cast<rules::Tick>(now / 1'000));
     std::uint64_t period = 0;
     if (cell_.allowed_timed(period)) {
@@ -199,7 +217,10 @@ class ShmStorage {
     if (const Errc code = cell_.settings(there); code != Errc::ok) {
       return {named(code), "breaker '" + *name_ + "': its record is corrupt"};
     }
-    if (there == brought) return {};
+    if (there == brought) {
+      const Errc code = cell_.begin_leaving_out();
+      return code == Errc::ok ? Error{} : Error{named(code), "breaker '" + *name_ + "': " + std::string{to_string(code)}};
+    }
     const bool newer = brought.revision > there.revision;
     const bool older = brought.revision < there.revision;
     if (older || (!newer && on_mismatch == OnMismatch::adopt)) return {};
@@ -223,6 +244,34 @@ class ShmStorage {
   [[nodiscard]] static Token void_token() noexcept { return {.period = kVoidPeriod, .admission = Admission::rejected}; }
   [[nodiscard]] static RecordResult nothing_to_record(const Token& token) noexcept {
     return {.status = token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected};
+  }
+
+  /// What is not a success of an Allowed call.
+  [[nodiscard, gnu::noinline]] RecordResult record_otherwise(Token token, Outcome outcome,
+                                                             CompletedAt completed_at) noexcept {
+    if (token.admission == Admission::rejected) return nothing_to_record(token);
+    if (token.admission == Admission::probe) return record_probe(token, outcome, completed_at);
+    if (outcome == Outcome::ignored) {
+      cell_.count_ignored();
+      return {.error = segment_.lost() ? Errc::truncated : Errc::ok, .status = RecordStatus::ignored};
+    }
+    const std::uint64_t now_us = time_us(completed_at);
+    if (cell_.template count_plainly<true>(token.period, now_us, notes_)) return {.status = RecordStatus::counted};
+    return record_allowed(token.period, token.started, true, now_us);
+  }
+
+  [[nodiscard, gnu::noinline]] RecordResult record_allowed(std::uint64_t period, std::uint32_t started, bool failure,
+                                                           std::uint64_t now_us) noexcept {
+    const core::CellRecord r = cell_.record_allowed(
+        {.period = period, .started = started, .failure = failure, .now_us = now_us}, notes_, draw());
+    if (r.status == RecordStatus::counted && !r.transition && r.error == Errc::ok) [[likely]] {
+      return {.status = RecordStatus::counted};
+    }
+    return finish_record(r);
+  }
+
+  [[gnu::noinline]] void tell_left_out() noexcept {
+    if (const std::uint64_t left_out = notes_.take_left_out(); left_out != 0) cell_.count_left_out(left_out);
   }
 
   [[nodiscard, gnu::noinline]] RecordResult record_probe(const Token& token, Outcome outcome,
@@ -270,7 +319,8 @@ class ShmStorage {
                        .rejected = s.rejected,
                        .slow = s.slow,
                        .mode = s.mode,
-                       .ramping = s.ramping};
+                       .ramping = s.ramping,
+                       .successes_at_least = s.leaves_out};
     if (s.opened_at != rules::kNever) record.opened_at = instant(s.opened_at);
     return record;
   }
@@ -293,7 +343,7 @@ class ShmStorage {
   Instant epoch_;
   Segment segment_;
   std::shared_ptr<const std::string> name_;
-  core::SearchStart start_;
+  core::LocalNotes notes_;
 };
 
 }  // namespace shmcb

@@ -18,8 +18,19 @@ namespace shmcb {
 /// The three states of a breaker. The values are part of the segment format.
 enum class CircuitState : std::uint8_t { closed = 0, open = 1, half_open = 2 };
 
-/// When a call completed; none: when its outcome is recorded.
-using CompletedAt = std::optional<Instant>;
+/// When a call was completed; none: the storage reads its clock. A class of its own because it travels in a register,
+/// which an optional does not.
+class CompletedAt {
+ public:
+  constexpr CompletedAt() noexcept = default;
+  constexpr CompletedAt(Instant at) noexcept : at_(at) {}  // NOLINT(google-explicit-constructor): the instant itself
+  [[nodiscard]] constexpr explicit operator bool() const noexcept { return at_ != kNone; }
+  [[nodiscard]] constexpr Instant operator*() const noexcept { return at_; }
+
+ private:
+  static constexpr Instant kNone = Instant::min();
+  Instant at_ = kNone;
+};
 
 /// What an operator told the breaker to do, whatever its state: sticky, never ended by a cooldown. The values are part
 /// of the segment format.
@@ -116,6 +127,7 @@ struct StateRecord {
   std::uint64_t slow = 0;       ///< of the successes and failures in the window, those that took too long
   Mode mode = Mode::automatic;
   bool ramping = false;  ///< Closed, and admitting only a growing share of the calls
+  bool successes_at_least = false;  ///< lean accounting: `successes` is a lower bound
 };
 
 /// One committed transition, reported by the call that committed it.
@@ -176,6 +188,8 @@ struct PeekResult {
 /// What a breaker has counted since it came into being; never reset. Exact where nothing runs beside the reading; else
 /// an outcome that is just being recorded may be in one number and not yet in the other. A process killed in the middle
 /// takes at most one count along (its failure then shows among the successes), or its lane's rejections of one outage.
+/// With lean accounting the successes (and so the completed) lag by up to 1,024 a handle, which a killed process takes
+/// along, and threads that share a handle lose some of each other's.
 struct Counters {
   std::uint64_t completed = 0;       ///< reported: successes + failures + probe_verdicts + ignored + stale
   std::uint64_t successes = 0;       ///< that entered a window

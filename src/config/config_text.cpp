@@ -147,6 +147,16 @@ template <std::unsigned_integral Number>
   return {};
 }
 
+[[nodiscard]] Complaint read(const toml::node& node, const std::string& field, Accounting& into, Places&) {
+  const auto* text = node.as_string();
+  for (const Accounting accounting : {Accounting::exact, Accounting::lean}) {
+    if (text == nullptr || text->get() != to_string(accounting)) continue;
+    into = accounting;
+    return {};
+  }
+  return refused(node, field, "one of \"exact\", \"lean\"");
+}
+
 [[nodiscard]] Complaint read(const toml::node& node, const std::string& field, std::optional<Millis>& into,
                              Places& places) {
   return read(node, field, into.emplace(), places);

@@ -67,7 +67,7 @@ void each_field(T& of, auto&& visit) {
 template <MaybeConst<BreakerConfig> T>
 void each_setting(T& of, auto&& visit) {
   auto& [name, failure_threshold, failure_rate, consecutive_failures, slow_calls, cooldown, success_threshold,
-         probe_limit, probe_timeout, reclaim_dead_probes, ramp_up, config_revision] = of;
+         probe_limit, probe_timeout, reclaim_dead_probes, ramp_up, accounting, config_revision] = of;
   visit("failure_threshold", failure_threshold);
   visit("failure_rate", failure_rate);
   visit("consecutive_failures", consecutive_failures);
@@ -78,6 +78,7 @@ void each_setting(T& of, auto&& visit) {
   visit("probe_timeout", probe_timeout);
   visit("reclaim_dead_probes", reclaim_dead_probes);
   visit("ramp_up", ramp_up);
+  visit("accounting", accounting);
   visit("config_revision", config_revision);
 }
 

@@ -26,6 +26,9 @@ using config_text::each_field;
 [[nodiscard]] std::string value_of(Millis duration) {
   return '"' + format_duration(duration) + '"';
 }
+[[nodiscard]] std::string value_of(Accounting accounting) {
+  return '"' + std::string{to_string(accounting)} + '"';
+}
 /// A name that keeps its rules has nothing to escape.
 [[nodiscard]] std::string value_of(const std::string& name) {
   return '"' + name + '"';

@@ -193,7 +193,7 @@ TEST(ConfigText, DoesNotInheritFromTheBreakerBefore) {
 TEST(ConfigText, RefusesKeysThatItDoesNotKnow) {
   const std::string settings =
       "failure_threshold, failure_rate, consecutive_failures, slow_calls, cooldown, success_threshold, probe_limit, "
-      "probe_timeout, reclaim_dead_probes, ramp_up, config_revision";
+      "probe_timeout, reclaim_dead_probes, ramp_up, accounting, config_revision";
   EXPECT_EQ(refusal("\n breakers = 1"), "f.toml:2:2: key 'breakers' is not known here; known are defaults, breaker");
   EXPECT_EQ(refusal("[defaults]\nname = 'a'"), "f.toml:2:1: key 'name' is not known here; known are " + settings);
   EXPECT_EQ(refusal(breaker_with("window = 3")),

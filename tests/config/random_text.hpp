@@ -41,6 +41,7 @@ class ConfigMaker {
     if (coin()) config.probe_timeout = duration();
     config.reclaim_dead_probes = coin();
     if (coin()) config.ramp_up = {.duration = duration(), .start_percent = number(0, 100)};
+    if (!config.failure_rate && !config.slow_calls && coin()) config.accounting = Accounting::lean;
     config.config_revision = random_() >> (1 + random_() % 63);
     return config;
   }

@@ -325,9 +325,9 @@ class Player {
                                         starts_[which], kDraw));
   }
   void record_period(std::size_t which, Bytes& in) {
-    core::SearchStart start;
+    core::LocalNotes start;
     const std::uint8_t how = in.byte();
-    start.set(how % 2 == 0 ? starts_[which].get() : in.number<std::uint64_t>());
+    start.start_from(how % 2 == 0 ? starts_[which].start() : in.number<std::uint64_t>());
     answer(cells_[which].record_allowed(
         {.period = how % 4 < 2 ? period_ : in.byte(), .started = in.byte(), .failure = how >= 0x80, .now_us = now_us_},
         start, kDraw));
@@ -456,7 +456,7 @@ class Player {
   Kernel kernel_;
   core::Presence presence_{kernel_};
   std::array<core::BreakerCell<Env>, 5> cells_{};
-  std::array<core::SearchStart, 5> starts_{};
+  std::array<core::LocalNotes, 5> starts_{};
   std::vector<core::GroupCell<Env>> groups_;
   std::uint32_t entry_ = 0;
   std::uint64_t now_us_ = kSecond;

@@ -291,8 +291,8 @@ class Recorder {
       Round& r = arena_->play;
       Round::Part& part = r.parts.at(p);
       YieldStep::seed(part.in_pieces);
-      core::SearchStart start;
-      const proof::Performer in_pieces{.settings = &settings_[r.kind], .start = &start};
+      core::LocalNotes start;
+      const proof::Performer in_pieces{.settings = &settings_[r.kind], .notes = &start};
       arena_->ready.fetch_add(1);
       if (!spin_until([&] { return arena_->ready.load() >= processes; })) return 3;
       for (std::uint32_t i = 0; i < part.offset; ++i)

@@ -63,7 +63,7 @@ VictimAnswer perform(const core::BreakerCell<Env>& cell, const Op& op, Token tok
       answer.status = RecordStatus::ignored;
       return;
     }
-    core::SearchStart start;
+    core::LocalNotes start;
     const bool failure = outcome == Outcome::failure;
     const core::CellRecord r =
         token.admission == Admission::allowed

@@ -32,7 +32,7 @@ using Tokens = std::array<Token, kTokens>;
 /// Who performs: what belongs to a process and not to the segment.
 struct Performer {
   const std::vector<Settings>* settings = nullptr;  ///< that `replace` chooses from
-  core::SearchStart* start = nullptr;
+  core::LocalNotes* notes = nullptr;
   std::uint32_t chance = 0;
 };
 
@@ -51,6 +51,15 @@ void perform_admit(const core::BreakerCell<Env>& cell, const Op& op, std::uint32
   answer.state = CircuitState::closed;
   if (cell.allowed_timed(period)) {
     token = {.period = period, .started = started, .admission = Admission::allowed};
+    return;
+  }
+  core::TurnedAway away;
+  if (cell.turned_away(static_cast<core::Bits>(op.at) * 1'000, away)) {
+    token = {};
+    answer.admission = Admission::rejected;
+    answer.state = CircuitState::open;
+    answer.retry_at = away.retry_at;
+    answer.retry_after = away.retry_after;
     return;
   }
   const core::CellAdmit a = cell.admit(static_cast<core::Bits>(op.at) * 1'000, [chance]() noexcept { return chance; });
@@ -77,6 +86,15 @@ void perform_record(const core::BreakerCell<Env>& cell, const Op& op, const Perf
     answer.status = RecordStatus::ignored;
     return;
   }
+  if (token.admission == Admission::allowed) {
+    const bool success = op.outcome == Outcome::success;
+    if ((success && cell.leaves_out_success(token.period)) ||
+        (success ? cell.template count_plainly<false>(token.period, now_us, *by.notes)
+                 : cell.template count_plainly<true>(token.period, now_us, *by.notes))) {
+      answer.status = RecordStatus::counted;
+      return;
+    }
+  }
   const core::CellRecord r =
       token.admission == Admission::probe
           ? cell.record_probe(
@@ -85,7 +103,7 @@ void perform_record(const core::BreakerCell<Env>& cell, const Op& op, const Perf
                                  .started = token.started,
                                  .failure = op.outcome == Outcome::failure,
                                  .now_us = now_us},
-                                *by.start, [chance = by.chance]() noexcept { return chance; });
+                                *by.notes, [chance = by.chance]() noexcept { return chance; });
   answer.status = r.status;
   keep(r.error, r.transition);
   if (r.error != Errc::ok || r.in_ring) return;

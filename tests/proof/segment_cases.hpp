@@ -133,7 +133,7 @@ class Registering final : public SegmentCase {
     if (got.error == Errc::ok) {
       got.place = cell.index();
       std::uint64_t period = 0;
-      core::SearchStart start;
+      core::LocalNotes start;
       if (cell.allowed(period)) {
         got.status = cell.record_allowed({.period = period, .started = 0, .failure = false, .now_us = 0}, start,
                                          [] { return 0U; })
@@ -297,7 +297,7 @@ class Recycling final : public SegmentCase {
       period = admitted.period;
       admits = admitted.admission == Admission::allowed;
     }
-    core::SearchStart start;
+    core::LocalNotes start;
     for (std::uint32_t n = 0; admits && got.error == Errc::ok && n < use.failures + use.successes; ++n) {
       const core::CellRecord r = cell.record_allowed(
           {.period = period, .started = 0, .failure = n < use.failures, .now_us = kNow * 1'000}, start, no_chance);

@@ -93,13 +93,13 @@ class Stage {
   void begin_execution() {
     for (std::size_t i = 0; i < kEpilogue + 1; ++i) {
       revive(i);
-      starts_[i] = core::SearchStart{};
+      starts_[i] = core::LocalNotes{};
     }
   }
 
   /// Performs an operation on the breaker of `cell`, as the storage does.
   void perform(const Cell& cell, const Op& op, std::size_t participant, Tokens& tokens, Event& event) {
-    proof::perform(cell, op, {.settings = settings_, .start = &starts_[participant], .chance = draws_[participant]},
+    proof::perform(cell, op, {.settings = settings_, .notes = &starts_[participant], .chance = draws_[participant]},
                    tokens, event);
   }
   void use_settings(const std::vector<Settings>& settings) { settings_ = &settings; }
@@ -362,7 +362,7 @@ class Stage {
   Kernel kernel_;
   std::array<std::optional<core::Presence>, kPresences> presences_;
   std::array<std::uint32_t, kMaxParticipants> spare_{};
-  std::array<core::SearchStart, kPresences> starts_{};
+  std::array<core::LocalNotes, kPresences> starts_{};
   std::array<std::uint32_t, kPresences> draws_{};
   const std::vector<Settings>* settings_ = nullptr;
 };

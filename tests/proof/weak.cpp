@@ -140,14 +140,14 @@ template <class Derived, int kThreads, class EnvOf = RelacyEnv<>>
 struct Recording : Case<Derived, kThreads, EnvOf> {
   using Base = Case<Derived, kThreads, EnvOf>;
   core::CellRecord record(const typename Base::Cell& at, Bits period, bool failure, Bits now_us = kSecond) {
-    core::SearchStart start;
+    core::LocalNotes start;
     const core::CellRecord r =
         at.record_allowed({.period = period, .failure = failure, .now_us = now_us}, start, kNoChance);
     require(r.error == Errc::ok, "an outcome can be recorded");
     return r;
   }
   static void record_before(Stage<EnvOf>& stage, bool failure, Bits now_us = kSecond) {
-    core::SearchStart start;
+    core::LocalNotes start;
     (void)stage.cell(stage.builder(), 0)
         .record_allowed({.period = 0, .failure = failure, .now_us = now_us}, start, kNoChance);
   }
@@ -482,7 +482,7 @@ struct Find : Naming<Find, 2> {
       a.error = registry(who).find("x", a.cell);
       if (a.error == Errc::breaker_not_found) continue;
       check(a, 1);
-      core::SearchStart start;
+      core::LocalNotes start;
       const core::CellRecord r = a.cell.record_allowed({.period = 0, .now_us = kSecond}, start, kNoChance);
       require(r.error == Errc::ok && r.status == RecordStatus::counted, "a breaker that was found can be used");
     }
@@ -581,7 +581,7 @@ struct LateHandle : Recycling<LateHandle, 2> {
     std::uint64_t period = 0;
     if (!old->allowed(period)) return;
     require(period == 0, "a handle is never allowed in another life");
-    core::SearchStart start;
+    core::LocalNotes start;
     const core::CellRecord r = old->record_allowed({.period = period, .now_us = kLater * 1'000}, start, kNoChance);
     require(r.error == Errc::ok, "an outcome is recorded, or stale");
     counted = r.status == RecordStatus::counted;
@@ -662,7 +662,7 @@ struct TakeBack : Recycling<TakeBack, 2> {
       answer = find_or_add(who, "new", 2, kLater, kMember);
       return;
     }
-    core::SearchStart start;
+    core::LocalNotes start;
     const core::CellRecord r =
         cell(who).record_allowed({.period = 0, .failure = true, .now_us = kLater * 1'000}, start, kNoChance);
     counted = r.error == Errc::ok && r.status == RecordStatus::counted;

@@ -50,9 +50,9 @@ class BoundedWork : public ::testing::Test {
   Settings settings;
   core::SegmentView<WatchedEnv> view;
   core::BreakerCell<core::StdEnv> others;  // acts as another process
-  core::SearchStart others_start;
+  core::LocalNotes others_start;
   core::BreakerCell<WatchedEnv> cell;
-  core::SearchStart start;
+  core::LocalNotes start;
 };
 
 TEST_F(BoundedWork, AFailureThatOthersPassWhileItCountsGoesOnFromThere) {

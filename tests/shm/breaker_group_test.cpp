@@ -601,7 +601,7 @@ TEST_F(BreakerGroups, AnOperationOvertakenByRecyclingActsOnItsOwnBreakerOrOnNone
     const char* what;
     std::function<Errc(Cell&, Bits)> act;
   };
-  core::SearchStart start;
+  core::LocalNotes start;
   const auto draw = []() noexcept { return 0U; };
   std::uint64_t period = 0;
   const std::vector<Case> cases{

@@ -53,12 +53,16 @@ TEST(ControlWord, GivesBackEachFieldAtItsLimits) {
   }
 }
 
-TEST(ControlWord, IsPlainlyClosedExactlyWhenAllAboveTheLowestMarkIsZero) {
+TEST(ControlWord, IsPlainlyClosedExactlyWhenAllAboveTheSuccessesIsZeroAndCallsAreNotTimed) {
   const Bits rest = Control::make({closed}, kMaxRecord, kMaxGeneration, kMaxVersion).bits;
   EXPECT_EQ(rest >> 56U, 0U);
   for (Bits top = 0; top < 256; ++top) {
-    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_closed()), top >> 1U == 0) << top;
-    EXPECT_EQ((Control{(top << 56U) | rest}.closed_and_timed()), top >> 1U == 1) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_closed()), top < 3) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.closed_and_timed()), top == 3) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration, Successes::written)), top == 0) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration, Successes::left_out)), top == 1) << top;
+    EXPECT_FALSE((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration - 1, Successes::written))) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_open()), top >> 2U == 1U << 4U) << top;
   }
 }
 
@@ -66,17 +70,18 @@ TEST(ControlWord, GivesBackEveryMark) {
   for (const CircuitState state : {closed, open, half_open}) {
     for (std::uint8_t mode = 0; mode < kModes; ++mode) {
       for (unsigned flags = 0; flags < 8; ++flags) {
-        const Marks marks{state, static_cast<Mode>(mode), (flags & 1U) != 0, (flags & 2U) != 0, (flags & 4U) != 0};
+        const Marks marks{state, static_cast<Mode>(mode), (flags & 1U) != 0, static_cast<Successes>(flags >> 1U)};
         const Control word = Control::make(marks, kMaxRecord, kMaxGeneration, kMaxVersion);
         EXPECT_TRUE(word.valid());
         EXPECT_EQ(word.state(), state);
         EXPECT_EQ(word.mode(), marks.mode);
         EXPECT_EQ(word.ramping(), marks.ramping);
-        EXPECT_EQ(word.judges_successes(), marks.judges_successes);
-        EXPECT_EQ(word.plainly_closed(),
-                  state == closed && marks.mode == Mode::automatic && !marks.ramping && !marks.times_calls);
-        EXPECT_EQ(word.counts_successes_of(kMaxGeneration),
-                  state == closed && marks.mode != Mode::disabled && !marks.judges_successes);
+        EXPECT_EQ(word.successes(), marks.successes);
+        EXPECT_EQ(word.plainly_closed(), state == closed && marks.mode == Mode::automatic && !marks.ramping &&
+                                             marks.successes != Successes::timed);
+        EXPECT_EQ(word.counts_successes_of(kMaxGeneration), state == closed && marks.mode != Mode::disabled &&
+                                                                marks.successes != Successes::judged &&
+                                                                marks.successes != Successes::timed);
         EXPECT_EQ(word.record(), kMaxRecord);
         EXPECT_EQ(word.generation(), kMaxGeneration);
         EXPECT_EQ(word.version(), kMaxVersion);

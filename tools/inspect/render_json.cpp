@@ -60,6 +60,7 @@ template <class Period>
           {"reclaim_dead_probes", s.reclaim_dead_probes},
           {"ramp_ns", ns(Millis{s.ramp_ms})},
           {"ramp_start_percent", s.ramp_start_percent},
+          {"accounting", s.lean ? "lean" : "exact"},
           {"revision", s.revision}};
 }
 

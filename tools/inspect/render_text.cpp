@@ -62,9 +62,9 @@ namespace {
     return fmt::format("{} of {}", counted(b.successes, "successful probe", "successful probes"),
                        b.settings.success_threshold);
   }
-  return fmt::format("{}, {}, of the last {} within {}", counted(b.failures, "failure", "failures"),
-                     counted(b.successes, "success", "successes"), b.settings.window,
-                     duration_text(Millis{b.settings.within_ms}));
+  return fmt::format("{}, {}{}, of the last {} within {}", counted(b.failures, "failure", "failures"),
+                     b.settings.lean ? "at least " : "", counted(b.successes, "success", "successes"),
+                     b.settings.window, duration_text(Millis{b.settings.within_ms}));
 }
 
 /// The newest marks, oldest first: x is a failure, a dot a success.
@@ -121,7 +121,7 @@ namespace {
                                     s.probe_limit, s.probe_timeout_ms);
   if (s.reclaim_dead_probes) returns += ", probes of the dead reclaimed";
   if (s.ramp_ms != 0) returns += fmt::format(", ramp {}ms from {}%", s.ramp_ms, s.ramp_start_percent);
-  return {opens, stays, returns, fmt::format("revision {}", s.revision)};
+  return {opens, stays, returns, fmt::format("{}revision {}", s.lean ? "lean accounting, " : "", s.revision)};
 }
 
 [[nodiscard]] std::string lifetime_text(const Counters& c) {

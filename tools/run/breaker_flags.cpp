@@ -43,6 +43,7 @@ constexpr std::array kFlags{
     FieldFlag{"probe_limit", "--probe-limit"},
     FieldFlag{"probe_timeout", "--probe-timeout"},
     FieldFlag{"reclaim_dead_probes", "--reclaim-dead-probes"},
+    FieldFlag{"accounting", "--accounting"},
     FieldFlag{"ramp_up.duration", "--ramp-up"},
     FieldFlag{"ramp_up.start_percent", "--ramp-up-start-percent"},
     FieldFlag{"name is", "--breaker is"},
@@ -167,6 +168,12 @@ void BreakerFlags::add_to(CLI::App& app) {
   add_opening_rules(app);
   add_cooldown(app);
   add_recovery(app);
+  add<std::string>(
+      app, "--accounting",
+      [](auto& c, const std::string& how) { c.accounting = how == "lean" ? Accounting::lean : Accounting::exact; },
+      "lean: successes leave no trace while no failure is near")
+      ->check(CLI::IsMember({"exact", "lean"}))
+      ->default_str("exact");
   add<std::uint64_t>(
       app, "--config-revision", [](auto& c, std::uint64_t n) { c.config_revision = n; },
       "of two different configurations the higher one wins")

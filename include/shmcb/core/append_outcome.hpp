@@ -24,11 +24,65 @@ struct CompletedCall {
 template <class Env>
 struct Judgement {
   ControlWord<typename Env::Widths> word{};
-  Record record{};
+  Judging by{};
   WindowCount<Env> count{};
   TransitionReason trips = TransitionReason::none;
 };
 struct NoJudgement {};
+
+/// Whether a failure at the tail merely counts, judged by the number of failures alone: steps 4, 6 and 7 of
+/// AppendOutcome. False: it opens the breaker, or it takes all of that to tell.
+template <class Env>
+[[nodiscard, gnu::always_inline]] inline bool opens_nothing(const CellCore<Env>& core, Bits period,
+                                                            typename Ring<Env>::Position position,
+                                                            Bits time_us) noexcept {
+  using Entry = typename Ring<Env>::Entry;
+  const Ring<Env>& ring = core.ring();
+  RatioRule rule;
+  if (!core.look_plainly(period, rule)) return false;  // the control word again, as in AppendOutcome::check_period
+  const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - rule.within_ms) * 1'000;
+  const auto begin = std::max(rule.window_begin, position - std::min<Bits>(ring.capacity() - 1, rule.window - 1));
+  // Where the oldest that the window has room for counts, all behind it do.
+  const Entry oldest = ring.at(begin);
+  if (begin < position && (!ring.holds(begin, oldest) || oldest.generation() != Entry::generation_tag(period) ||
+                           static_cast<std::int64_t>(oldest.time_us()) < oldest_us)) {
+    return false;
+  }
+  // relaxed: an entry written over meanwhile moves the tail, and our swap fails
+  const std::uint64_t failures = ring.template count_flags<Env::relaxed>(Entry::kFailureShift, begin, position);
+  if (!ring.near_hint(position) || failures + 1 >= rule.failures) return false;
+  if (!rule.lean) return true;
+  Work few(kMaxVain);
+  return core.record_all_until(position + ring.capacity(), few);
+}
+
+/// An outcome of the Closed period `period` where nothing stands in its way and, of a failure, the number of failures
+/// alone may open and this one does not: the steps of AppendOutcome, once, straight through. False: nothing was done,
+/// and it takes all of that.
+template <class Env, bool kFailure>
+[[nodiscard, gnu::always_inline]] inline bool append_plainly(const CellCore<Env>& core, Bits period, Bits now_us,
+                                                             LocalNotes& notes) noexcept {
+  using Entry = typename Ring<Env>::Entry;
+  const Ring<Env>& ring = core.ring();
+  typename Ring<Env>::Tail tail;
+  if (notes.start() == 0 || !ring.find_tail(notes.start(), tail)) return false;  // steps 1 and 2
+  const auto position = tail.position;
+  if (position % kHintEvery == 0 && (ring.lap_tag_wraps(position) || !ring.raise_hint(position))) return false;  // 3
+  const Entry previous = tail.previous;
+  const Bits time_us = std::max(std::min(now_us, Entry::kMaxTime), previous.time_us());
+  if constexpr (!kFailure) {
+    // relaxed: as in AppendOutcome::check_period
+    if (!core.control_relaxed().plainly_in_period(period, Successes::written)) return false;  // 4
+  } else {
+    if (!opens_nothing(core, period, position, time_us)) return false;  // 4, 6 and 7
+  }
+  if (previous.generation() != Entry::generation_tag(period) || previous.trip()) return false;  // 5
+  const Entry entry = Entry::make(ring.lap_of(position), period, {.failure = kFailure}, time_us);
+  if (!ring.append(tail, entry)) return false;  // 8
+  notes.start_from(position + 1);
+  if constexpr (kFailure) core.count(&Lane<Env>::failures);
+  return true;
+}
 
 /// One operation on the ring of `core`. `kJudged`: a failure, or a success where the settings let one open the breaker.
 /// `Draw` gives the draw for the cooldown, where this outcome opens.
@@ -49,11 +103,11 @@ class AppendOutcome {
         work_(core.budget()) {}
 
   /// False: the settings ask for a judgement, which a plain success has not; to be done again with it.
-  [[nodiscard]] bool run(SearchStart& start) noexcept {
+  [[nodiscard]] bool run(LocalNotes& notes) noexcept {
     if constexpr (kJudged) {
       if (begin_count() == Next::done) return true;
     }
-    from_ = start.get() != 0 ? start.get() : ring().hint();
+    from_ = notes.start() != 0 ? notes.start() : ring().hint();
     for (; work_.charge();) {
       Next next = reach_tail();
       if (next == Next::go_on) next = check_period();
@@ -65,7 +119,7 @@ class AppendOutcome {
       if (next == Next::needs_judgement) return false;
       if (next == Next::look_again) continue;
       if (!swap_in()) continue;  // step 8
-      start.set(tail_.position + 1);
+      notes.start_from(tail_.position + 1);
       result_.status = RecordStatus::counted;
       result_.in_ring = true;
       if (call_.failure) core_.count(&Lane<Env>::failures);
@@ -144,7 +198,7 @@ class AppendOutcome {
   [[nodiscard]] Next not_before_opening() noexcept {
     rules::Tick opened_at = rules::kNever;
     if constexpr (kJudged) {
-      opened_at = judgement_.record.breaker.opened_at;
+      opened_at = judgement_.by.opened_at;
     } else {
       Control word;
       Record record;
@@ -163,31 +217,39 @@ class AppendOutcome {
   [[nodiscard]] Next judge() noexcept {
     const Position position = tail_.position;
     const bool counted = judgement_.count.count_before(position, time_us_, work_);
+    rules::WindowCounts window = judgement_.count.counts(judgement_.by.settings.consecutive_failures);
     if (!counted || !ring().near_hint(position)) {
       if (!counted || !ring().passed(position)) judgement_.count.restart();
       return from_hint();
     }
-    rules::WindowCounts window = judgement_.count.counts();
     window.add_newest(call_.failure, slow());
-    const bool moves = rules::mode_at(judgement_.record.breaker, now()) != Mode::forced_closed;
-    judgement_.trips = moves ? rules::opens(judgement_.record.settings, window, call_.failure) : TransitionReason::none;
+    const bool moves = mode_now() != Mode::forced_closed;
+    judgement_.trips = moves ? rules::opens(judgement_.by.settings, window, call_.failure) : TransitionReason::none;
+    // Before the swap: once the failure is there, nobody leaves a success out.
+    if (call_.failure && judgement_.by.settings.lean && !core_.record_all_until(position + ring().capacity(), work_)) {
+      return fail(Errc::corrupt);
+    }
     return Next::go_on;
   }
 
   /// A judgement under the record of now. Done: the period is over, or nothing is to be counted.
   [[nodiscard]] Next begin_count() noexcept {
-    if (!core_.load(judgement_.word, judgement_.record, word::settings_end, work_)) return fail(Errc::corrupt);
+    const Judging& by = judgement_.by;
+    if (!core_.load(judgement_.word, judgement_.by, work_)) return fail(Errc::corrupt);
     if (!judgement_.word.in_closed_period(call_.period)) return end(RecordStatus::stale);
-    const Record& record = judgement_.record;
-    if (rules::mode_at(record.breaker, now()) == Mode::disabled) return end(RecordStatus::ignored);
-    judgement_.count = {ring(), call_.period, record.settings.window - 1, record.settings.within_ms,
-                        record.window_begin};
+    if (mode_now() == Mode::disabled) return end(RecordStatus::ignored);
+    judgement_.count = {ring(), call_.period, by.settings.window - 1, by.settings.within_ms, by.window_begin, false};
     return Next::go_on;
+  }
+
+  [[nodiscard]] Mode mode_now() const noexcept {
+    const Judging& by = judgement_.by;
+    return rules::mode_at(by.mode, by.mode_until, std::max(now(), by.opened_at));  // as rules::not_before in Closed
   }
 
   [[nodiscard]] bool slow() const noexcept {
     if constexpr (kJudged) {
-      return rules::is_slow(judgement_.record.settings, call_.started, now());
+      return rules::is_slow(judgement_.by.settings, call_.started, now());
     } else {
       return false;  // where calls are timed, every outcome is judged
     }
@@ -220,9 +282,9 @@ class AppendOutcome {
   [[nodiscard]] TransitionReason reason_of(const Record& record, Position flagged) noexcept {
     const Entry entry = tail_.previous;
     const Settings& settings = record.settings;
-    WindowCount<Env> count{ring(), call_.period, settings.window - 1, settings.within_ms, record.window_begin};
+    WindowCount<Env> count{ring(), call_.period, settings.window - 1, settings.within_ms, record.window_begin, true};
     if (count.count_before(flagged, entry.time_us(), work_)) {
-      rules::WindowCounts window = count.counts();
+      rules::WindowCounts window = count.counts(settings.consecutive_failures);
       window.add_newest(entry.failure(), entry.slow());
       const TransitionReason reason = rules::opens(settings, window, entry.failure());
       if (reason != TransitionReason::none) return reason;

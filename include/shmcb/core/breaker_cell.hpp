@@ -25,6 +25,11 @@ struct CellAdmit {
   std::optional<CellTransition> transition{};
 };
 
+struct TurnedAway {
+  rules::Tick retry_at = 0;
+  rules::Tick retry_after = 0;
+};
+
 struct CellMode {
   Errc error = Errc::ok;
   Mode previous = Mode::automatic;
@@ -64,21 +69,27 @@ class BreakerCell {
     return word.closed_and_timed();
   }
   /// Whether the breaker is disabled without an end: every call is admitted, without the clock and without writing.
-  [[nodiscard]] bool stands_aside(CircuitState& state) const noexcept {
-    if (core_.control().mode() != Mode::disabled) return false;
-    Control word;
-    Record record;
-    Work work = core_.budget();
-    if (!core_.look(word, record, word::state_end, work)) return false;
-    state = record.breaker.state;
-    return rules::stands_aside(record.breaker);
+  [[nodiscard, gnu::always_inline]] bool stands_aside(CircuitState& state) const noexcept {
+    return core_.control().mode() == Mode::disabled && stands_aside_without_end(state);
+  }
+
+  /// Open, and the cooldown is not over: the first words of the record decide, as rules::admit decides it in this
+  /// state. False: ask `admit`.
+  [[nodiscard, gnu::always_inline]] bool turned_away(Bits now_us, TurnedAway& away) const noexcept {
+    const Control word = core_.control();
+    Opening opening;
+    if (!word.plainly_open() || core_.elsewhere() || !core_.look(word, opening)) return false;
+    const rules::Tick now = std::max(tick(now_us), opening.opened_at);
+    if (now >= opening.open_until) return false;
+    core_.count_rejection(opening.rejected_generation);
+    away = {.retry_at = opening.open_until, .retry_after = opening.open_until - now};
+    return true;
   }
 
   template <class Draw>
   [[nodiscard]] CellAdmit admit(Bits now_us, Draw draw) const noexcept {
     for (Work work = core_.budget(); work.charge();) {
       CellAdmit result;
-      if (turned_away_early(now_us, result, work)) return result;
       Control word;
       Record record;
       if (!core_.load(word, record, word::end, work)) break;
@@ -95,22 +106,27 @@ class BreakerCell {
     return {.error = Errc::corrupt};
   }
 
-  /// Records the outcome of a call that was Allowed. `start` is the caller's handle's own.
-  template <class Draw>
-  [[nodiscard]] CellRecord record_allowed(const CompletedCall& call, SearchStart& start, Draw draw) const noexcept {
-    CellRecord result;
-    if (!call.failure && AppendOutcome<Env, false, Draw>(core_, call, draw, result).run(start)) [[likely]] {
-      return result;
-    }
-    record_judged(call, start, draw, result);
-    return result;
+  /// Whether a success of that Closed period is counted by being left out (see CellCore); then nothing is to be done.
+  [[nodiscard, gnu::always_inline]] bool leaves_out_success(Bits period) const noexcept {
+    return core_.leaves_out_success(period);
+  }
+  /// So many successes were left out: for display.
+  void count_left_out(std::uint64_t successes) const noexcept { core_.count(&Lane<Env>::left_out, successes); }
+
+  /// The whole of a plain outcome. False: ask `record_allowed`. `notes` are the caller's handle's own.
+  template <bool kFailure>
+  [[nodiscard, gnu::always_inline]] bool count_plainly(Bits period, Bits now_us, LocalNotes& notes) const noexcept {
+    return append_plainly<Env, kFailure>(core_, period, now_us, notes);
   }
 
-  /// Out of line: a plain success needs none of its room.
+  /// Records the outcome of a call that was Allowed.
   template <class Draw>
-  [[gnu::noinline]] void record_judged(const CompletedCall& call, SearchStart& start, const Draw& draw,
-                                       CellRecord& result) const noexcept {
-    (void)AppendOutcome<Env, true, Draw>(core_, call, draw, result).run(start);
+  [[nodiscard]] CellRecord record_allowed(const CompletedCall& call, LocalNotes& notes, Draw draw) const noexcept {
+    CellRecord result;
+    if (call.failure || !AppendOutcome<Env, false, Draw>(core_, call, draw, result).run(notes)) {
+      (void)AppendOutcome<Env, true, Draw>(core_, call, draw, result).run(notes);
+    }
+    return result;
   }
 
   /// Records the outcome of a probe.
@@ -169,6 +185,29 @@ class BreakerCell {
       const rules::Effects effects =
           rules::replace_settings(record.breaker, record.settings, settings, tick(now_us), draw());
       record.settings = settings;
+      record.leaves_out = record.leaves_out && settings.lean;
+      Errc error = Errc::ok;
+      std::optional<CellTransition> none;
+      if (core_.commit(word, record, effects, work, error, none)) return begin_leaving_out();
+      if (error != Errc::ok) return error;
+    }
+    return Errc::corrupt;
+  }
+
+  /// Where lean accounting was set in the midst of a Closed period: from now on successes may be left out. Again by
+  /// whoever brings these settings, where the one who set them died before. (docs/design.md, "Lean accounting")
+  [[nodiscard]] Errc begin_leaving_out() const noexcept {
+    for (Work work = core_.budget(); work.charge();) {
+      Control word;
+      Record record;
+      if (!core_.load(word, record, word::end, work)) break;
+      if (!record.settings.lean || record.leaves_out || !word.closed() || !core_.versions_left(word)) return Errc::ok;
+      // The touch: a failure that was judged by the settings before has its entry in front of it, or loses its slot.
+      Position tail = 0;
+      if (!core_.ring().touch_tail(work, tail)) break;
+      if (!core_.record_all_until(tail + core_.ring().capacity(), work)) break;
+      record.leaves_out = true;
+      const rules::Effects effects{.change = rules::Change::within_generation};
       Errc error = Errc::ok;
       std::optional<CellTransition> none;
       if (core_.commit(word, record, effects, work, error, none)) return Errc::ok;
@@ -248,7 +287,8 @@ class BreakerCell {
     const rules::Tally& tally = record.breaker.tally;
     const std::uint64_t outcomes = core_.outcomes_before(tail.position);
     counters.failures = std::min(core_.sum(&Lane<Env>::failures), outcomes);
-    counters.successes = outcomes - counters.failures;
+    const std::uint64_t left_out = core_.sum(&Lane<Env>::left_out);
+    counters.successes = outcomes - counters.failures + left_out;
     counters.ignored = core_.sum(&Lane<Env>::ignored);
     counters.stale = core_.sum(&Lane<Env>::stale);
     counters.rejected = core_.all_rejections();
@@ -256,7 +296,7 @@ class BreakerCell {
     counters.abandoned = core_.sum(&Lane<Env>::abandoned);
     counters.probes = tally.probes;
     counters.probe_verdicts = tally.probe_verdicts;
-    counters.completed = outcomes + tally.probe_verdicts + counters.ignored + counters.stale;
+    counters.completed = outcomes + left_out + tally.probe_verdicts + counters.ignored + counters.stale;
     for (std::size_t i = 0; i < kTransitionReasons; ++i)
       counters.transitions[i] = tally.transitions[i];
     auto spent = tally.spent;
@@ -283,25 +323,17 @@ class BreakerCell {
  private:
   [[nodiscard]] static rules::Tick tick(Bits time_us) noexcept { return CellCore<Env>::tick(time_us); }
 
-  void count(typename Env::Word Lane<Env>::*counter) const noexcept {
-    if (core_.control().mode() != Mode::disabled) core_.count(counter);
+  [[nodiscard, gnu::noinline]] bool stands_aside_without_end(CircuitState& state) const noexcept {
+    Control word;
+    Record record;
+    Work work = core_.budget();
+    if (!core_.look(word, record, word::state_end, work)) return false;
+    state = record.breaker.state;
+    return rules::stands_aside(record.breaker);
   }
 
-  /// Open, and the cooldown is not over: the first words decide, the whole record is not needed.
-  [[nodiscard]] bool turned_away_early(Bits now_us, CellAdmit& result, Work& work) const noexcept {
-    Control word;
-    Opening opening;
-    if (!core_.load(word, opening, work)) return false;
-    if (word.state() != CircuitState::open || word.mode() != Mode::automatic) return false;
-    // As rules::admit decides it in this state.
-    const rules::Tick now = std::max(tick(now_us), opening.opened_at);
-    if (now >= opening.open_until) return false;
-    core_.count_rejection(opening.rejected_generation);
-    result.admission = Admission::rejected;
-    result.state = CircuitState::open;
-    result.retry_at = opening.open_until;
-    result.retry_after = opening.open_until - now;
-    return true;
+  void count(typename Env::Word Lane<Env>::*counter) const noexcept {
+    if (core_.control().mode() != Mode::disabled) core_.count(counter);
   }
 
   /// Applies the rule to the copy of the record, counts a rejection, and answers what is to be published.

@@ -25,6 +25,7 @@ struct CellState {
   std::uint64_t failures = 0;
   std::uint64_t slow = 0;
   std::uint64_t rejected = 0;
+  bool leaves_out = false;  ///< `successes` is a lower bound
 };
 
 /// A transition that an operation committed.
@@ -144,10 +145,34 @@ class CellCore {
   [[nodiscard]] bool look(Control& word, Record& record, std::size_t last, Work& work) const noexcept {
     return read(word, record, last, work, Retiring::left_alone);
   }
-  /// The first words only, for who uses the breaker.
-  [[nodiscard]] bool load(Control& word, Opening& opening, Work& work) const noexcept {
+  /// What an outcome is judged by, for who uses the breaker.
+  [[nodiscard]] bool load(Control& word, Judging& judging, Work& work) const noexcept {
     RecordWords words;  // NOLINT(cppcoreguidelines-pro-type-member-init): as in read()
-    return copy(word, words, word::opening_end, work, Retiring::taken_back) && decode_opening(words, opening);
+    if (!copy(word, words, word::judging_end, work, Retiring::taken_back)) return false;
+    judging.mode = word.mode();
+    return decode_judging(words, judging) && ring_.fits(judging.settings.window);
+  }
+  /// What turns a call away, of the record that `word` names; false: the breaker has moved on, or corrupt.
+  [[nodiscard, gnu::always_inline]] bool look(Control word, Opening& opening) const noexcept {
+    if (view_->record(word.record()) == nullptr) return false;
+    RecordWords words;  // NOLINT(cppcoreguidelines-pro-type-member-init): as in read()
+    RecordPool<Env>(*view_, *presence_).copy(word.record(), words, word::opening_end);
+    // relaxed: as in copy()
+    return control_relaxed() == word && decode_opening(words, opening);
+  }
+  /// The rule that a failure of that Closed period is judged by; false: it takes more to judge it, or corrupt.
+  [[nodiscard, gnu::always_inline]] bool look_plainly(Bits period, RatioRule& rule) const noexcept {
+    const Control named = control();
+    if (!named.plainly_in_period(period, Successes::written) && !named.plainly_in_period(period, Successes::left_out)) {
+      return false;
+    }
+    const RecordCell<Env>* const cell = view_->record(named.record());
+    if (cell == nullptr) return false;
+    rule = RatioRule::of(Env::load(cell->words[word::window_begin], Env::acquire),  // sync: record-words, all four
+                         Env::load(cell->words[word::ratio], Env::acquire),
+                         Env::load(cell->words[word::within], Env::acquire),
+                         Env::load(cell->words[word::consecutive], Env::acquire));
+    return control_relaxed() == named && rule.valid();  // relaxed: as in copy()
   }
 
   /// Applies `decide` to a consistent copy of the record and publishes what it changed; anew, if the breaker has moved
@@ -182,6 +207,7 @@ class CellCore {
     if (effects.empties_window || renews) {
       record.window_generation = next.generation();
       record.window_end = 0;
+      record.leaves_out = record.settings.lean;
       if (!ring_.touch_tail(work, record.window_begin)) {
         error = Errc::corrupt;
         return false;
@@ -218,16 +244,18 @@ class CellCore {
              .mode = breaker.mode,
              .ramping = breaker.ramping,
              .opened_at = breaker.opened_at,
-             .rejected = rejections(record.rejected_generation)};
+             .rejected = rejections(record.rejected_generation),
+             .leaves_out = record.settings.lean && breaker.state != CircuitState::half_open};
     if (state.state == CircuitState::half_open) {
       state.successes = breaker.probe_successes;
       return true;
     }
     WindowCount<Env> count;
     if (!count_window(record, count, work)) return false;
-    state.failures = count.counts().failures;
-    state.successes = count.counts().entries - state.failures;
-    state.slow = count.counts().slow;
+    const rules::WindowCounts counts = count.counts();
+    state.failures = counts.failures;
+    state.successes = counts.entries - counts.failures;
+    state.slow = counts.slow;
     return true;
   }
 
@@ -245,7 +273,7 @@ class CellCore {
     const Entry newest = ring_.at(end - 1);
     if (end > record.window_begin && !ring_.holds(end - 1, newest)) return false;
     const Settings& settings = record.settings;
-    count = {ring_, record.window_generation, settings.window, settings.within_ms, record.window_begin};
+    count = {ring_, record.window_generation, settings.window, settings.within_ms, record.window_begin, true};
     return count.count_before(end, newest.time_us(), work);
   }
 
@@ -254,12 +282,38 @@ class CellCore {
     return tail - Env::load(cells_->first, Env::relaxed);  // relaxed: written before the control word that was acquired
   }
 
+  // ---- lean accounting
+  // ------------------------------------------------------------------------------------------------------------------
+
+  /// Whether a success of that period may be left out: the breaker is in it, and no failure stands in the newest
+  /// entries of the ring, or is about to. (docs/design.md, "Lean accounting")
+  [[nodiscard]] bool leaves_out_success(Bits period) const noexcept {
+    // relaxed: a first look only
+    if (!control_relaxed().plainly_in_period(period, Successes::left_out)) return false;
+    // sync: hint (acquire): with it comes every mark that a failure before it has raised. So it is read BEFORE the mark
+    const Position hint = Env::load(cells_->hint, Env::acquire);
+    // acquire: not later than the control word, which says what the breaker was when no failure was near
+    if (Env::load(cells_->lean_mark, Env::acquire) > hint) return false;
+    return control_relaxed().plainly_in_period(period, Successes::left_out);  // relaxed: behind the acquire loads
+  }
+
+  /// Has every outcome recorded up to `end`. False: no progress (corrupt).
+  [[nodiscard]] bool record_all_until(Position end, Work& work) const noexcept {
+    while (work.charge()) {
+      const Position seen = Env::load(cells_->lean_mark, Env::relaxed);  // relaxed: as the swap
+      if (seen >= end) return true;
+      // relaxed: released by the swap of the failure's slot (sync: ring), and by the hint that is raised behind it
+      if (Env::cas(cells_->lean_mark, seen, end, Env::relaxed)) return true;
+    }
+    return false;
+  }
+
   // ---- counters
   // ----------------------------------------------------------------------------------------------------------
 
   /// One more in this process's lane. Relaxed: a number for display.
-  void count(Word Lane<Env>::*counter) const noexcept {
-    Env::fetch_add(cells_->lanes[presence_->lane(kLanes)].*counter, 1, Env::relaxed);
+  void count(Word Lane<Env>::*counter, std::uint64_t by = 1) const noexcept {
+    Env::fetch_add(cells_->lanes[presence_->lane(kLanes)].*counter, by, Env::relaxed);
   }
   [[nodiscard]] std::uint64_t sum(Word Lane<Env>::*counter) const noexcept {
     std::uint64_t total = 0;

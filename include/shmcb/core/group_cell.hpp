@@ -71,11 +71,21 @@ class GroupCell {
     });
   }
 
+  /// No success of theirs is left out: the newest outcome says how long a breaker has been idle.
+  [[nodiscard]] static bool leaves_out_success(Bits /*period*/) noexcept { return false; }
+  [[nodiscard]] static Errc begin_leaving_out() noexcept { return Errc::ok; }
+  static void count_left_out(std::uint64_t /*successes*/) noexcept {}
+  template <bool kFailure>
+  [[nodiscard]] static bool count_plainly(Bits /*period*/, Bits /*now_us*/, LocalNotes& /*notes*/) noexcept {
+    return false;
+  }
+  [[nodiscard]] static bool turned_away(Bits /*now_us*/, TurnedAway& /*away*/) noexcept { return false; }
+
   template <class Draw>
-  [[nodiscard]] CellRecord record_allowed(CompletedCall call, SearchStart& start, Draw draw) const noexcept {
+  [[nodiscard]] CellRecord record_allowed(CompletedCall call, LocalNotes& notes, Draw draw) const noexcept {
     return record(call.period, [&](const Cell& cell, Bits period) {
       call.period = period;
-      return cell.record_allowed(call, start, draw);
+      return cell.record_allowed(call, notes, draw);
     });
   }
   [[nodiscard]] CellRecord record_probe(rules::Verdict verdict, Bits now_us) const noexcept {

@@ -262,6 +262,7 @@ struct Lane {
   typename Env::Word ignored;
   typename Env::Word stale;
   typename Env::Word abandoned;  ///< permits dropped without a verdict
+  typename Env::Word left_out;   ///< successes that lean accounting did not write into the ring
 };
 
 template <class Env>
@@ -279,7 +280,7 @@ struct BreakerCells {
   alignas(kLine) typename Env::Word name[kMaxNameBytes / 8];
   // Written by recorders, once in kHintEvery records.
   alignas(kLine) typename Env::Word hint;  ///< a position at most kHintEvery before the tail
-  typename Env::Word lean_mark;            ///< reserved: successes are recorded up to this position
+  typename Env::Word lean_mark;            ///< up to this position every outcome is recorded; only ever raised
   typename Env::Word first;  ///< the position at which the breaker came into being; written before publication
   Lane<Env> lanes[kLanes];
 };
@@ -334,7 +335,7 @@ static_assert(kSegmentWordsOffset % kLine == 0 && sizeof(Header) <= kSegmentWord
         std::uint64_t{StdWidths::slot_generation},
         std::uint64_t{StdWidths::generation},
         std::uint64_t{StdWidths::version},
-        ControlWord<StdWidths>::make({CircuitState::half_open, Mode::observe, true, false, true}, 5, 6, 7).bits,
+        ControlWord<StdWidths>::make({CircuitState::half_open, Mode::observe, true, Successes::judged}, 5, 6, 7).bits,
         Slot<StdWidths>::make(5, 6, {.failure = true, .trip = true}, 7).bits,
         OwnerWord::make(5, 6, 7).handed_over().bits,
         RejectedWord<StdWidths>::make(5, 6).bits,

@@ -43,6 +43,7 @@ struct Record {
   std::uint64_t window_generation = 0;    ///< the Closed period whose entries the window counts
   std::uint64_t window_begin = 0;         ///< the position at which that period began: nothing before it counts
   std::uint64_t window_end = 0;           ///< the flagged entry that ended it; 0: not ended by a full window
+  bool leaves_out = false;                ///< every failure of that period has raised the lean mark
   std::uint64_t journaled = 0;            ///< how many entries of the journal tell of this breaker
   NoteText note;                          ///< of the mode
 };
@@ -56,22 +57,24 @@ enum Index : std::size_t {
   counts = 1,
   open_until = 2,
   opening_end = 3,
+  // What an outcome is judged by:
+  window_begin = 3,
+  ratio = 4,  // {failures 63..32, window 31..0}
+  within = 5,
+  consecutive = 6,  // {lean 32, failures 31..0}
+  mode_until = 7,  // +1; 0: no end
+  rate = 8,         // {percent 63..32, minimum calls 31..0}
+  slow = 9,         // {reopen 63, percent 62..32, minimum calls 31..0}
+  slower_than = 10,
+  judging_end = 11,
   // The rest of the state:
-  lease_at = 3,
-  window_begin = 4,
-  window_end = 5,
-  window_generation = 6,
-  since = 7,       // +1; 0: not known
-  mode_until = 8,  // +1; 0: no end
-  growth = 9,      // {recovered 32, growth of the cooldown 31..0}
-  state_end = 10,
-  // The settings:
-  ratio = 10,  // {failures 63..32, window 31..0}
-  within = 11,
-  rate = 12,  // {percent 63..32, minimum calls 31..0}
-  slow = 13,  // {reopen 63, percent 62..32, minimum calls 31..0}
-  slower_than = 14,
-  consecutive = 15,
+  lease_at = 11,
+  window_end = 12,
+  window_generation = 13,
+  since = 14,   // +1; 0: not known
+  growth = 15,  // {leaves out 33, recovered 32, growth of the cooldown 31..0}
+  state_end = 16,
+  // The rest of the settings:
   cooldown = 16,
   cooldown_growth = 17,  // {multiplier 63..32, jitter 31..0}
   cooldown_maximum = 18,
@@ -103,13 +106,18 @@ static_assert(end == kRecordWords && probe_owners - probe_ids == kMaxProbes / 2 
 
 using RecordWords = std::array<std::uint64_t, kRecordWords>;
 
+[[nodiscard]] constexpr Successes successes_of(const Record& record) noexcept {
+  if (record.settings.times_calls()) return Successes::timed;
+  if (record.settings.judges_successes()) return Successes::judged;
+  return record.settings.lean && record.leaves_out ? Successes::left_out : Successes::written;
+}
+
 /// What the control word says about a breaker that this record describes.
 [[nodiscard]] constexpr Marks marks_of(const Record& record) noexcept {
   return {.state = record.breaker.state,
           .mode = record.breaker.mode,
           .ramping = record.breaker.ramping,
-          .times_calls = record.settings.times_calls(),
-          .judges_successes = record.settings.judges_successes()};
+          .successes = successes_of(record)};
 }
 
 namespace coding {
@@ -137,7 +145,7 @@ constexpr void encode_settings(const Settings& s, RecordWords& words) noexcept {
   words[word::rate] = pair(s.rate_percent, s.rate_minimum_calls);
   words[word::slow] = (flag(s.reopen_on_slow_probe) << 63U) | pair(s.slow_percent, s.slow_minimum_calls);
   words[word::slower_than] = static_cast<std::uint64_t>(s.slower_than_ms);
-  words[word::consecutive] = s.consecutive_failures;
+  words[word::consecutive] = pair(flag(s.lean), s.consecutive_failures);
   words[word::cooldown] = static_cast<std::uint64_t>(s.cooldown_ms);
   words[word::cooldown_growth] = pair(s.cooldown_multiplier, s.cooldown_jitter);
   words[word::cooldown_maximum] = static_cast<std::uint64_t>(s.cooldown_maximum_ms);
@@ -186,7 +194,7 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   words[word::window_generation] = record.window_generation;
   words[word::since] = coding::or_never(b.since);
   words[word::mode_until] = coding::or_never(b.mode_until);
-  words[word::growth] = coding::pair(b.recovered ? 1 : 0, b.growth);
+  words[word::growth] = coding::pair(flag(b.recovered) | (flag(record.leaves_out) << 1U), b.growth);
   coding::encode_settings(record.settings, words);
   words[word::journaled] = record.journaled;
   coding::encode_probes(b.probes, words);
@@ -201,21 +209,30 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   return words;
 }
 
-/// The settings; false: corrupt.
+/// The settings that an outcome is judged by; false: corrupt.
+[[nodiscard]] constexpr bool decode_rules(const RecordWords& words, Settings& s) noexcept {
+  s.failures = coding::high(words[word::ratio]);
+  s.window = coding::low(words[word::ratio]);
+  s.within_ms = static_cast<std::int64_t>(words[word::within]);
+  s.consecutive_failures = coding::low(words[word::consecutive]);
+  s.lean = coding::high(words[word::consecutive]) != 0;
+  s.rate_percent = coding::high(words[word::rate]);
+  s.rate_minimum_calls = coding::low(words[word::rate]);
+  s.slow_percent = coding::high(words[word::slow]) & 0x7FFF'FFFFU;
+  s.slow_minimum_calls = coding::low(words[word::slow]);
+  s.reopen_on_slow_probe = words[word::slow] >> 63U != 0;
+  s.slower_than_ms = static_cast<std::int64_t>(words[word::slower_than]);
+  // One comparison each: what is too small is very large without its sign.
+  return s.window - 1 < kMaxWindow && s.window >= s.failures && words[word::within] - 1 < std::uint64_t{kMaxDurationMs} &&
+         s.rate_percent <= 100 && s.slow_percent <= 100 && words[word::slower_than] <= std::uint64_t{kMaxDurationMs};
+}
+
+/// All settings; false: corrupt.
 [[nodiscard]] constexpr bool decode_settings(const RecordWords& words, Settings& s) noexcept {
   using coding::high;
   using coding::low;
+  if (!decode_rules(words, s)) return false;
   const auto ms = [&words](std::size_t index) { return static_cast<std::int64_t>(words[index]); };
-  s.failures = high(words[word::ratio]);
-  s.window = low(words[word::ratio]);
-  s.within_ms = ms(word::within);
-  s.rate_percent = high(words[word::rate]);
-  s.rate_minimum_calls = low(words[word::rate]);
-  s.slow_percent = high(words[word::slow]) & 0x7FFF'FFFFU;
-  s.slow_minimum_calls = low(words[word::slow]);
-  s.reopen_on_slow_probe = words[word::slow] >> 63U != 0;
-  s.slower_than_ms = ms(word::slower_than);
-  s.consecutive_failures = low(words[word::consecutive]);
   s.cooldown_ms = ms(word::cooldown);
   s.cooldown_multiplier = high(words[word::cooldown_growth]);
   s.cooldown_jitter = low(words[word::cooldown_growth]);
@@ -230,9 +247,7 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   s.revision = words[word::revision];
   constexpr auto duration = [](std::int64_t value) { return value >= 1 && value <= kMaxDurationMs; };
   constexpr auto duration_or_none = [](std::int64_t value) { return value >= 0 && value <= kMaxDurationMs; };
-  return s.window >= 1 && s.window >= s.failures && s.window <= kMaxWindow && duration(s.within_ms) &&
-         s.rate_percent <= 100 && s.slow_percent <= 100 && duration_or_none(s.slower_than_ms) &&
-         duration(s.cooldown_ms) && duration_or_none(s.cooldown_maximum_ms) && duration_or_none(s.forget_after_ms) &&
+  return duration(s.cooldown_ms) && duration_or_none(s.cooldown_maximum_ms) && duration_or_none(s.forget_after_ms) &&
          (s.cooldown_multiplier == 1 || (s.cooldown_maximum_ms != 0 && s.forget_after_ms != 0)) &&
          s.cooldown_multiplier >= 1 && s.cooldown_multiplier <= kMaxMultiplier && s.cooldown_jitter <= 100 &&
          duration(s.probe_timeout_ms) && s.success_threshold >= 1 && s.probe_limit >= 1 &&
@@ -261,7 +276,49 @@ struct Opening {
          words[word::open_until] <= kMaxTick + kMaxDurationMs;
 }
 
-/// The same into a record. State, mode and ramp are set by the caller, from the control word.
+/// What a failure is judged by where the number of failures is the only rule.
+struct RatioRule {
+  std::uint32_t failures = 0;
+  std::uint32_t window = 1;
+  std::int64_t within_ms = 1;
+  bool lean = false;
+  bool alone = true;
+  std::uint64_t window_begin = 0;
+
+  /// From the words of a record by these names.
+  [[nodiscard]] static constexpr RatioRule of(std::uint64_t window_begin, std::uint64_t ratio, std::uint64_t within,
+                                              std::uint64_t consecutive) noexcept {
+    return {.failures = coding::high(ratio),
+            .window = coding::low(ratio),
+            .within_ms = static_cast<std::int64_t>(within),
+            .lean = coding::high(consecutive) != 0,
+            .alone = coding::low(consecutive) == 0,
+            .window_begin = window_begin};
+  }
+  [[nodiscard]] constexpr bool valid() const noexcept {
+    return alone && failures != 0 && window != 0 && within_ms >= 1 && within_ms <= kMaxDurationMs;
+  }
+};
+
+/// What an outcome of a Closed period is judged by, without the rest of a record.
+struct Judging {
+  rules::Tick opened_at = rules::kNever;
+  Mode mode = Mode::automatic;
+  rules::Tick mode_until = rules::kNever;
+  std::uint64_t window_begin = 0;
+  Settings settings;  ///< those that decode_rules knows
+};
+
+/// The words before judging_end but the mode, which the control word says; false: corrupt.
+[[nodiscard]] constexpr bool decode_judging(const RecordWords& words, Judging& judging) noexcept {
+  judging.opened_at = coding::tick_or_never(words[word::opened_at]);
+  judging.mode_until = coding::tick_or_never(words[word::mode_until]);
+  judging.window_begin = words[word::window_begin];
+  return words[word::opened_at] <= kMaxTick && words[word::mode_until] <= kMaxTick + kMaxDurationMs &&
+         decode_rules(words, judging.settings);
+}
+
+/// The words before opening_end into a record. State, mode and ramp are set by the caller, from the control word.
 [[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Record& record) noexcept {
   Opening opening;
   if (!decode_opening(words, opening)) return false;
@@ -273,7 +330,7 @@ struct Opening {
   return true;
 }
 
-/// The words from there to state_end; false: corrupt.
+/// The state among the words before state_end; false: corrupt.
 [[nodiscard]] constexpr bool decode_state(const RecordWords& words, Record& record) noexcept {
   record.breaker.lease_at = static_cast<rules::Tick>(words[word::lease_at]);
   record.window_begin = words[word::window_begin];
@@ -282,7 +339,8 @@ struct Opening {
   record.breaker.since = coding::tick_or_never(words[word::since]);
   record.breaker.mode_until = coding::tick_or_never(words[word::mode_until]);
   record.breaker.growth = coding::low(words[word::growth]);
-  record.breaker.recovered = coding::high(words[word::growth]) != 0;
+  record.breaker.recovered = (coding::high(words[word::growth]) & 1U) != 0;
+  record.leaves_out = (coding::high(words[word::growth]) & 2U) != 0;
   return words[word::lease_at] <= kMaxTick && words[word::since] <= kMaxTick &&
          words[word::mode_until] <= kMaxTick + kMaxDurationMs;
 }

@@ -69,7 +69,7 @@ class RecordPool {
   }
 
   /// Copies the words before `last` of a record. Consistent if the control word is unchanged afterwards.
-  void copy(std::uint32_t index, RecordWords& words, std::size_t last) const noexcept {
+  [[gnu::always_inline]] void copy(std::uint32_t index, RecordWords& words, std::size_t last) const noexcept {
     const RecordCell<Env>& cell = *view_->record(index);
     for (std::size_t i = 0; i < last; ++i)
       words[i] = Env::load(cell.words[i], Env::acquire);  // sync: record-words

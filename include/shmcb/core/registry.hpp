@@ -180,6 +180,7 @@ class Registry {
     prepared.record_owner = {Env::load(view_->record(prepared.record)->owner, Env::relaxed)};  // relaxed: our own word
     Record record;
     record.settings = settings;
+    record.leaves_out = settings.lean;
     record.breaker.since = now;
     Bits generation = 0;
     if (!begin_life(cells, prepared.ring, record, generation, work)) {
@@ -209,7 +210,7 @@ class Registry {
     }
     for (auto& lane : cells.lanes) {  // relaxed: as above
       for (auto* counter : {&lane.rejected, &lane.rejected_before, &lane.ramp_rejected, &lane.failures, &lane.ignored,
-                            &lane.stale, &lane.abandoned})
+                            &lane.stale, &lane.abandoned, &lane.left_out})
         Env::store(*counter, 0, Env::relaxed);
     }
     generation = before.left().generation();

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "shmcb/core/layout.hpp"
+#include "shmcb/core/process_identity.hpp"
 #include "shmcb/core/rules.hpp"
 
 namespace shmcb::core {
@@ -39,25 +40,46 @@ class Work {
 /// blink). Among correct processes the hint has moved on whenever what it led to did not fit.
 inline constexpr std::uint32_t kMaxVain = 1'000;
 
-/// Where a handle begins to look for the tail: the position after its own newest entry, so process-local and of any
-/// age. An old one is noticed and costs a look at the hint. On a line of its own, because every record writes it and
-/// every admit reads the handle beside it.
-class alignas(kLine) SearchStart {
+/// What a handle remembers for itself, process-local. On a line of its own, because every record writes it and every
+/// admit reads the handle beside it. Relaxed throughout: any value will do, also another thread's.
+class alignas(kLine) LocalNotes {
  public:
-  SearchStart() = default;
-  SearchStart(const SearchStart& other) noexcept : position_(other.get()) {}
-  SearchStart& operator=(const SearchStart& other) noexcept {
-    set(other.get());
+  LocalNotes() = default;
+  LocalNotes(const LocalNotes& other) noexcept : start_(other.start()) {}
+  LocalNotes& operator=(const LocalNotes& other) noexcept {
+    if (this == &other) return *this;
+    start_from(other.start());
+    left_out_.store(0, std::memory_order_relaxed);
     return *this;
   }
-  ~SearchStart() = default;
+  ~LocalNotes() = default;
 
-  /// 0: nothing appended yet. Relaxed: any value will do, also another thread's.
-  [[nodiscard]] std::uint64_t get() const noexcept { return position_.load(std::memory_order_relaxed); }
-  void set(std::uint64_t position) noexcept { position_.store(position, std::memory_order_relaxed); }
+  /// Where to begin to look for the tail: the position after the handle's own newest entry. An old one is noticed and
+  /// costs a look at the hint. 0: nothing appended yet.
+  [[nodiscard]] std::uint64_t start() const noexcept { return start_.load(std::memory_order_relaxed); }
+  void start_from(std::uint64_t position) noexcept { start_.store(position, std::memory_order_relaxed); }
+
+  /// One more success that was left out of the ring. True: so many that they are to be told to the segment, by
+  /// `take_left_out`. (Of threads that share a handle one may overwrite what another has just counted.)
+  [[nodiscard]] bool leave_one_out() noexcept {
+    const std::uint64_t count = left_out() + 1;
+    left_out_.store(count, std::memory_order_relaxed);
+    return count >= kBatch;
+  }
+  /// Those not told yet.
+  [[nodiscard]] std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
+  /// The same, and from now on none. 0 in a forked child, whose first ones cannot be told from its parent's.
+  [[nodiscard]] std::uint64_t take_left_out() noexcept {
+    const std::uint64_t count = left_out_.exchange(0, std::memory_order_relaxed);
+    return process_.exchange(current_process(), std::memory_order_relaxed) == current_process() ? count : 0;
+  }
 
  private:
-  std::atomic<std::uint64_t> position_{0};
+  static constexpr std::uint64_t kBatch = 1'024;  // arbitrary: what a killed process takes along, for display only
+
+  std::atomic<std::uint64_t> start_{0};
+  std::atomic<std::uint64_t> left_out_{0};
+  std::atomic<std::uint64_t> process_{current_process()};
 };
 
 /// One breaker's ring, as a handle that was checked when the breaker was opened. Holds no state of its own.
@@ -70,9 +92,9 @@ class Ring {
 
   Ring() = default;
   Ring(Word* slots, std::uint32_t capacity, Word* hint) noexcept
-      : slots_(slots), log2_(static_cast<unsigned>(std::countr_zero(capacity))), hint_(hint) {}
+      : slots_(slots), mask_(capacity - 1), log2_(static_cast<unsigned>(std::countr_zero(capacity))), hint_(hint) {}
 
-  [[nodiscard]] std::uint64_t capacity() const noexcept { return std::uint64_t{1} << log2_; }
+  [[nodiscard]] std::uint64_t capacity() const noexcept { return mask_ + 1; }
   [[nodiscard]] bool fits(std::uint32_t window) const noexcept { return ring_capacity(window) <= capacity(); }
   [[nodiscard]] Bits lap_of(Position position) const noexcept {
     return (position >> log2_) & low_bits(Env::Widths::lap);
@@ -81,12 +103,19 @@ class Ring {
   [[nodiscard]] bool lap_tag_wraps(Position position) const noexcept {
     return (position & low_bits(log2_ + Env::Widths::lap)) == 0;
   }
-  [[nodiscard]] Word& slot(Position position) const noexcept { return slots_[position & low_bits(log2_)]; }
+  /// The first position of the same lap.
+  [[nodiscard]] Position lap_begin(Position position) const noexcept { return position & ~mask_; }
+  [[nodiscard]] Word& slot(Position position) const noexcept { return slots_[position & mask_]; }
 
   /// The entry at a position; it is another's if its lap is not that position's. Relaxed where an entry behind it was
   /// loaded with acquire: every swap released what its appender had seen, back to the beginning (sync: ring).
   [[nodiscard]] Entry at(Position position) const noexcept { return {Env::load(slot(position), Env::relaxed)}; }
   [[nodiscard]] bool holds(Position position, Entry entry) const noexcept { return entry.lap() == lap_of(position); }
+
+  /// Whether the entry there is of the lap before.
+  [[nodiscard]] bool is_free(Position position, Entry entry) const noexcept {
+    return entry.lap() == ((lap_of(position) - 1) & low_bits(Env::Widths::lap));
+  }
 
   /// A position at most kHintEvery before the tail. Relaxed: an old value costs a scan or a retry, nothing else.
   [[nodiscard]] Position hint() const noexcept { return Env::load(*hint_, Env::relaxed); }
@@ -106,13 +135,12 @@ class Ring {
   };
 
   /// One look for the tail from `from`; false: what was seen does not fit together, look again from the hint.
-  [[nodiscard]] bool find_tail(Position from, Tail& tail) const noexcept {
-    Position position = from;
-    for (std::uint64_t scanned = 0; scanned <= kHintEvery; ++scanned, ++position) {
+  [[nodiscard, gnu::always_inline]] bool find_tail(Position from, Tail& tail) const noexcept {
+    for (Position position = from; position <= from + kHintEvery; ++position) {
       // sync: ring (acquire): a free slot that was touched comes with the control word before the period that it begins
       const Entry entry{Env::load(slot(position), Env::acquire)};
       if (holds(position, entry)) continue;
-      if (!holds(position - capacity(), entry)) return false;  // `from` is laps old
+      if (!is_free(position, entry)) return false;  // `from` is laps old
       // sync: ring (acquire): the entry before ours and all that its appender saw, above all the control word of its
       // period
       const Entry previous{Env::load(slot(position - 1), Env::acquire)};
@@ -129,17 +157,28 @@ class Ring {
   }
 
   /// Before the slot at `position` may be swapped in: raises the hint where it is due. False: look again from the hint.
-  [[nodiscard]] bool raise_hint(Position position) const noexcept {
-    if (position % kHintEvery != 0) return true;
-    const Position seen = hint();
-    if (seen == position) return true;
-    // relaxed: whoever reads a slot beyond the new hint has acquired it through the ring
-    return seen == position - kHintEvery && Env::cas(*hint_, seen, position, Env::relaxed);
+  [[nodiscard, gnu::always_inline]] bool raise_hint(Position position) const noexcept {
+    return position % kHintEvery != 0 || raise_hint_to(position);
   }
 
   /// Swaps an entry in at the tail. From here on the outcome exists.
   [[nodiscard]] bool append(const Tail& tail, Entry entry) const noexcept {
     return Env::cas(slot(tail.position), tail.free.bits, entry.bits, Env::release);  // sync: ring
+  }
+
+  /// How many of the entries from `begin` to `end` have the flag at that bit, whatever lap they are of.
+  template <typename Env::Order kOrder>
+  [[nodiscard, gnu::always_inline]] std::uint64_t count_flags(unsigned bit, Position begin, Position end) const noexcept {
+    std::uint64_t count = 0;
+    for (Position from = begin; from < end;) {
+      const Position to = std::min(end, lap_begin(from) + capacity());
+      const Word* const slots = &slot(from);
+#pragma GCC unroll 4
+      for (std::uint64_t i = 0; i < to - from; ++i)
+        count += Env::load(slots[i], kOrder) >> bit & 1U;
+      from = to;
+    }
+    return count;
   }
 
   /// The tail, for whoever begins a new Closed period: the free slot there gets another value, so that every straggler
@@ -164,7 +203,15 @@ class Ring {
   }
 
  private:
+  [[nodiscard]] bool raise_hint_to(Position position) const noexcept {
+    const Position seen = hint();
+    if (seen == position) return true;
+    // sync: hint (release): with the hint comes every lean mark that the failures before it have raised
+    return seen == position - kHintEvery && Env::cas(*hint_, seen, position, Env::release);
+  }
+
   Word* slots_ = nullptr;
+  std::uint64_t mask_ = 0;
   unsigned log2_ = 0;
   Word* hint_ = nullptr;
 };
@@ -178,21 +225,27 @@ class WindowCount {
   using Entry = typename Ring<Env>::Entry;
 
   WindowCount() = default;
-  /// `at_most`: entries that fit into the window. `begin`: nothing before it counts.
-  WindowCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms,
-              Position begin) noexcept
-      : ring_(ring), tag_(Entry::generation_tag(generation)), at_most_(at_most), within_ms_(within_ms), begin_(begin) {}
+  /// `at_most`: entries that fit into the window. `begin`: nothing before it counts. `only_looks`: no swap at the tail
+  /// will tell whether what was counted was still there.
+  WindowCount(const Ring<Env>& ring, Bits generation, std::uint32_t at_most, std::int64_t within_ms, Position begin,
+              bool only_looks) noexcept
+      : ring_(ring),
+        tag_(Entry::generation_tag(generation)),
+        at_most_(at_most),
+        within_ms_(within_ms),
+        begin_(begin),
+        only_looks_(only_looks) {}
 
   /// Counts the entries in front of `end`, none of them too old at `time_us`. False: lapped meanwhile, or the work is
   /// spent.
   [[nodiscard]] bool count_before(Position end, Bits time_us, Work& work) noexcept {
     const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - within_ms_) * 1'000;
-    const auto young = [oldest_us](Entry entry) { return static_cast<std::int64_t>(entry.time_us()) >= oldest_us; };
+    const Bits oldest = static_cast<Bits>(std::max<std::int64_t>(0, oldest_us));
     if (!work.charge()) return false;
     const bool carry = started_ && end >= end_ && end - end_ <= at_most_;  // else nothing of what was counted remains
     const Position old_first = carry ? first_ : end;
     const Position old_end = carry ? end_ : end;
-    started_ = carry ? carry_forward(end, young) : count_back(end, young);
+    started_ = carry ? carry_forward(end, oldest) : count_back(end, oldest);
     const std::uint64_t looked_at = carry ? (end_ - old_end) + (first_ - old_first) : end_ - first_;
     return work.charge(looked_at) && started_;
   }
@@ -200,38 +253,69 @@ class WindowCount {
   /// What was counted so far is not trusted any more.
   void restart() noexcept { started_ = false; }
 
-  [[nodiscard]] const rules::WindowCounts& counts() const noexcept { return counts_; }
+  /// What was counted; the failures in a row at its newer end are looked for up to `longest`.
+  [[nodiscard]] rules::WindowCounts counts(std::uint64_t longest = 0) const noexcept {
+    rules::WindowCounts counts{.entries = end_ - first_, .failures = failures_, .slow = slow_};
+    while (counts.failing_run < std::min(longest, counts.entries)) {
+      const Position position = end_ - 1 - counts.failing_run;
+      const Entry entry = ring_.at(position);
+      // One that was written over meanwhile: who counted finds the hint moved on.
+      if (!ring_.holds(position, entry) || !entry.failure()) break;
+      ++counts.failing_run;
+    }
+    return counts;
+  }
   /// The position of the oldest that counts; the end where none does.
   [[nodiscard]] Position first() const noexcept { return first_; }
 
  private:
-  // Generations and times never decrease along the ring: what counts is one run that ends in front of `end`.
-  template <class Young>
-  bool count_back(Position end, Young young) noexcept {
+  // Generations and times never decrease along the ring: what counts is one run that ends in front of `end`. So where the
+  // oldest that the window has room for counts, all behind it do.
+  [[nodiscard]] bool count_back(Position end, Bits oldest) noexcept {
     const Position limit = std::max(begin_, end - std::min<Position>(ring_.capacity() - 1, at_most_));
-    counts_ = {};
-    end_ = end;
-    for (first_ = end; first_ > limit; --first_) {
+    end_ = first_ = end;
+    failures_ = slow_ = 0;
+    if (limit >= end) return true;
+    if (counts(limit, ring_.at(limit), oldest)) {
+      first_ = limit;
+      // relaxed: an entry written over meanwhile moves the tail, and our swap fails. acquire: where there is no swap,
+      // the oldest is looked at once more, which is written over before all others
+      if (!only_looks_) {
+        failures_ = ring_.template count_flags<Env::relaxed>(Entry::kFailureShift, limit, end);
+        slow_ = ring_.template count_flags<Env::relaxed>(Entry::kSlowShift, limit, end);
+        return true;
+      }
+      failures_ = ring_.template count_flags<Env::acquire>(Entry::kFailureShift, limit, end);
+      slow_ = ring_.template count_flags<Env::acquire>(Entry::kSlowShift, limit, end);
+      return ring_.holds(limit, ring_.at(limit));
+    }
+    for (; first_ > limit; --first_) {
       const Entry entry = ring_.at(first_ - 1);
       if (!ring_.holds(first_ - 1, entry)) return false;
-      if (entry.generation() != tag_ || !young(entry)) break;
-      counts_.add_oldest(entry.failure(), entry.slow());
+      if (entry.generation() != tag_ || entry.time_us() < oldest) break;
+      failures_ += flag(entry.failure());
+      slow_ += flag(entry.slow());
     }
     return true;
   }
 
-  template <class Young>
-  bool carry_forward(Position end, Young young) noexcept {
+  [[nodiscard]] bool counts(Position position, Entry entry, Bits oldest) const noexcept {
+    return ring_.holds(position, entry) && entry.generation() == tag_ && entry.time_us() >= oldest;
+  }
+
+  [[nodiscard]] bool carry_forward(Position end, Bits oldest) noexcept {
     for (; end_ < end; ++end_) {
       const Entry entry = ring_.at(end_);
       if (!ring_.holds(end_, entry) || entry.generation() != tag_) return false;
-      counts_.add_newest(entry.failure(), entry.slow());
+      failures_ += flag(entry.failure());
+      slow_ += flag(entry.slow());
     }
     for (; first_ < end_; ++first_) {
       const Entry entry = ring_.at(first_);
       if (!ring_.holds(first_, entry)) return false;
-      if (counts_.entries <= at_most_ && young(entry)) break;
-      counts_.drop_oldest(entry.failure(), entry.slow());
+      if (end_ - first_ <= at_most_ && entry.time_us() >= oldest) break;
+      failures_ -= flag(entry.failure());
+      slow_ -= flag(entry.slow());
     }
     return true;
   }
@@ -241,9 +325,11 @@ class WindowCount {
   std::uint64_t at_most_ = 0;
   std::int64_t within_ms_ = 0;
   Position begin_ = 0;
+  bool only_looks_ = false;
   Position first_ = 0;
   Position end_ = 0;
-  rules::WindowCounts counts_{};
+  std::uint64_t failures_ = 0;
+  std::uint64_t slow_ = 0;
   bool started_ = false;
 };
 

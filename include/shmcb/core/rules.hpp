@@ -107,10 +107,13 @@ struct Effects {
 // ---- modes
 // -------------------------------------------------------------------------------------------------------------
 
-/// The mode as of `now`: an expiry takes effect by itself, and is written down by the next admit.
+/// The mode as of `now`: an expiry takes effect by itself, and is written down by the next admit. `now` is as the
+/// breaker counts it.
+[[nodiscard]] constexpr Mode mode_at(Mode mode, Tick until, Tick now) noexcept {
+  return until != kNever && now >= until ? Mode::automatic : mode;
+}
 [[nodiscard]] constexpr Mode mode_at(const Breaker& breaker, Tick now) noexcept {
-  const bool expired = breaker.mode_until != kNever && not_before(breaker, now) >= breaker.mode_until;
-  return expired ? Mode::automatic : breaker.mode;
+  return mode_at(breaker.mode, breaker.mode_until, not_before(breaker, now));
 }
 
 /// Whether an admit is answered without the clock and without writing: allowed, and nothing will be counted.
@@ -381,12 +384,6 @@ struct WindowCounts {
     failures += failure ? 1U : 0U;
     slow += is_slow ? 1U : 0U;
     failing_run = failure ? failing_run + 1 : 0;
-  }
-  constexpr void add_oldest(bool failure, bool is_slow) noexcept {
-    if (failure && failing_run == entries) ++failing_run;
-    ++entries;
-    failures += failure ? 1U : 0U;
-    slow += is_slow ? 1U : 0U;
   }
   constexpr void drop_oldest(bool failure, bool is_slow) noexcept {
     --entries;

@@ -19,25 +19,32 @@ using Bits = std::uint64_t;
   return set ? 1U : 0U;
 }
 
+/// What becomes of a success in Closed. The values are part of the segment format.
+enum class Successes : std::uint8_t {
+  written = 0,   ///< into the ring, no more
+  left_out = 1,  ///< lean accounting: not even that, while no failure is near
+  judged = 2,    ///< it may open the breaker, and so looks at the window
+  timed = 3,     ///< the same, and an admit reads the clock
+};
+
 /// What a control word says about its breaker beside the numbers.
 struct Marks {
   CircuitState state = CircuitState::closed;
   Mode mode = Mode::automatic;
   bool ramping = false;
-  bool times_calls = false;       ///< an admit reads the clock
-  bool judges_successes = false;  ///< a success looks at the window
+  Successes successes = Successes::written;
 
   friend constexpr bool operator==(const Marks&, const Marks&) noexcept = default;
 };
 
-/// {state 63..62, mode 61..59, ramping 58, times calls 57, judges successes 56, record 55..36, generation 35..12,
-/// version 11..0}: all a Closed admit reads. The generation is raised by transitions and forced states, the version by
+/// {state 63..62, mode 61..59, ramping 58, successes 57..56, record 55..36, generation 35..12, version 11..0}: all a
+/// Closed admit reads. The generation is raised by transitions and forced states, the version by
 /// every other swap; together they are one counter that never repeats a value while anyone remembers it.
 template <class Widths>
 struct ControlWord {
   Bits bits = 0;
 
-  static constexpr unsigned kPlainShift = 57;  // all above it is zero where an admit has nothing to do
+  static constexpr unsigned kSuccessesShift = 56;
   static constexpr unsigned kRecordShift = 36;
   static constexpr unsigned kGenerationShift = 12;
   static constexpr Bits kMaxRecords = Bits{1} << 20;
@@ -48,15 +55,21 @@ struct ControlWord {
   [[nodiscard]] static constexpr ControlWord make(const Marks& marks, std::uint32_t record, Bits generation,
                                                   Bits version) noexcept {
     return {(static_cast<Bits>(marks.state) << 62U) | (static_cast<Bits>(marks.mode) << 59U) |
-            (flag(marks.ramping) << 58U) | (flag(marks.times_calls) << 57U) | (flag(marks.judges_successes) << 56U) |
+            (flag(marks.ramping) << 58U) | (static_cast<Bits>(marks.successes) << kSuccessesShift) |
             (Bits{record} << kRecordShift) | ((generation & low_bits(Widths::generation)) << kGenerationShift) |
             version};
   }
 
   /// Closed, automatic, no ramp, calls are not timed. ONE compare.
-  [[nodiscard]] constexpr bool plainly_closed() const noexcept { return (bits >> kPlainShift) == 0; }
+  [[nodiscard]] constexpr bool plainly_closed() const noexcept { return bits < in_plain_closed(Successes::timed); }
   /// The same but that calls are timed.
-  [[nodiscard]] constexpr bool closed_and_timed() const noexcept { return (bits >> kPlainShift) == 1; }
+  [[nodiscard]] constexpr bool closed_and_timed() const noexcept {
+    return bits >> kSuccessesShift == static_cast<Bits>(Successes::timed);
+  }
+  /// Open, automatic.
+  [[nodiscard]] constexpr bool plainly_open() const noexcept {
+    return bits >> 58U == static_cast<Bits>(CircuitState::open) << 4U;
+  }
   [[nodiscard]] constexpr bool closed() const noexcept { return (bits >> 62U) == 0; }
   [[nodiscard]] constexpr bool valid() const noexcept { return !leaving() && ((bits >> 59U) & low_bits(3)) < kModes; }
 
@@ -77,7 +90,9 @@ struct ControlWord {
   [[nodiscard]] constexpr CircuitState state() const noexcept { return static_cast<CircuitState>(bits >> 62U); }
   [[nodiscard]] constexpr Mode mode() const noexcept { return static_cast<Mode>((bits >> 59U) & low_bits(3)); }
   [[nodiscard]] constexpr bool ramping() const noexcept { return ((bits >> 58U) & 1U) != 0; }
-  [[nodiscard]] constexpr bool judges_successes() const noexcept { return ((bits >> 56U) & 1U) != 0; }
+  [[nodiscard]] constexpr Successes successes() const noexcept {
+    return static_cast<Successes>((bits >> kSuccessesShift) & low_bits(2));
+  }
   [[nodiscard]] constexpr std::uint32_t record() const noexcept {
     return static_cast<std::uint32_t>((bits >> kRecordShift) & (kMaxRecords - 1));
   }
@@ -93,7 +108,11 @@ struct ControlWord {
   /// Whether a success of that period needs to know no more: nobody stands in the way of counting it, and it cannot
   /// open the breaker.
   [[nodiscard]] constexpr bool counts_successes_of(Bits generation_of_period) const noexcept {
-    return in_closed_period(generation_of_period) && mode() != Mode::disabled && !judges_successes();
+    return in_closed_period(generation_of_period) && mode() != Mode::disabled && successes() < Successes::judged;
+  }
+  /// The same, where no mode and no ramp is set either. ONE compare.
+  [[nodiscard]] constexpr bool plainly_in_period(Bits generation_of_period, Successes what) const noexcept {
+    return (bits & ~kMoves) == (in_plain_closed(what) | (generation_of_period << kGenerationShift));
   }
 
   /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by
@@ -113,6 +132,14 @@ struct ControlWord {
   }
 
   friend constexpr bool operator==(ControlWord, ControlWord) noexcept = default;
+
+ private:
+  static constexpr Bits kMoves = ((kMaxRecords - 1) << kRecordShift) | low_bits(kGenerationShift);
+
+  /// The bits above the record of a word that is Closed, automatic, without a ramp.
+  [[nodiscard]] static constexpr Bits in_plain_closed(Successes successes) noexcept {
+    return static_cast<Bits>(successes) << kSuccessesShift;
+  }
 };
 
 /// {trip 63, slow 62, failure 61, lap 60..52, generation tag 51..48, time 47..0}: one outcome in the ring. The time is
@@ -121,9 +148,11 @@ template <class Widths>
 struct Slot {
   Bits bits = 0;
 
+  static constexpr unsigned kSlowShift = 62;
+  static constexpr unsigned kFailureShift = 61;
   static constexpr Bits kTrip = Bits{1} << 63U;
-  static constexpr Bits kSlow = Bits{1} << 62U;
-  static constexpr Bits kFailure = Bits{1} << 61U;
+  static constexpr Bits kSlow = Bits{1} << kSlowShift;
+  static constexpr Bits kFailure = Bits{1} << kFailureShift;
   static constexpr unsigned kLapShift = 52;
   static constexpr unsigned kGenerationShift = 48;
   static constexpr Bits kMaxTime = low_bits(48);
@@ -149,6 +178,9 @@ struct Slot {
   [[nodiscard]] constexpr Bits lap() const noexcept { return (bits >> kLapShift) & low_bits(9); }
   [[nodiscard]] constexpr Bits generation() const noexcept { return (bits >> kGenerationShift) & low_bits(4); }
   [[nodiscard]] constexpr Bits time_us() const noexcept { return bits & kMaxTime; }
+
+  /// Lap, generation tag and time, in the order of their weight.
+  [[nodiscard]] constexpr Bits without_flags() const noexcept { return bits << 3U; }
 
   /// Another value of a free slot: nobody reads the time of a free slot, but whoever read it before loses its swap.
   [[nodiscard]] constexpr Slot touched() const noexcept { return {(bits & ~kMaxTime) | ((bits + 1) & kMaxTime)}; }
