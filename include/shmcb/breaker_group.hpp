@@ -39,7 +39,8 @@ struct GroupConfig {
     return bad_field("name", detail::quoted(config.name), "of [A-Za-z0-9_.-] only: the colon ends a group's name");
   }
   if (breaker.accounting == Accounting::lean) {
-    return bad_field("accounting", "lean", "exact in a group: the newest outcome says how long a breaker has been idle");
+    return bad_field("accounting", "lean",
+                     "exact in a group: the newest outcome says how long a breaker has been idle");
   }
   if (config.limit < 1 || config.limit > core::kMaxBreakers) {
     return bad_field("limit", std::to_string(config.limit), "from 1 to " + std::to_string(core::kMaxBreakers));

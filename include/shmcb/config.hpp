@@ -93,7 +93,7 @@ struct BreakerConfig {
   bool reclaim_dead_probes = false;       ///< shared memory: a probe of a dead process is given up at the next admit
   std::optional<RampUp> ramp_up{};        ///< none: closing admits every call at once
   Accounting accounting = Accounting::exact;
-  std::uint64_t config_revision = 0;      ///< for rolling deploys: of two different configurations the higher one wins
+  std::uint64_t config_revision = 0;  ///< for rolling deploys: of two different configurations the higher one wins
 };
 
 [[nodiscard]] constexpr std::string_view to_string(Accounting accounting) noexcept {

@@ -219,7 +219,8 @@ class ShmStorage {
     }
     if (there == brought) {
       const Errc code = cell_.begin_leaving_out();
-      return code == Errc::ok ? Error{} : Error{named(code), "breaker '" + *name_ + "': " + std::string{to_string(code)}};
+      return code == Errc::ok ? Error{}
+                              : Error{named(code), "breaker '" + *name_ + "': " + std::string{to_string(code)}};
     }
     const bool newer = brought.revision > there.revision;
     const bool older = brought.revision < there.revision;

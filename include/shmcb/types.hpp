@@ -126,7 +126,7 @@ struct StateRecord {
   std::uint64_t rejected = 0;   ///< in this outage; in `observe`: what would have been
   std::uint64_t slow = 0;       ///< of the successes and failures in the window, those that took too long
   Mode mode = Mode::automatic;
-  bool ramping = false;  ///< Closed, and admitting only a growing share of the calls
+  bool ramping = false;             ///< Closed, and admitting only a growing share of the calls
   bool successes_at_least = false;  ///< lean accounting: `successes` is a lower bound
 };
 

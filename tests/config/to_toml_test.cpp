@@ -25,6 +25,7 @@ probe_limit = 1
 probe_timeout = "30s"
 reclaim_dead_probes = false
 ramp_up = false
+accounting = "exact"
 config_revision = 0
 )");
 }
@@ -58,6 +59,7 @@ probe_limit = 3
 probe_timeout = "5s"
 reclaim_dead_probes = true
 ramp_up = { duration = "10s", start_percent = 10 }
+accounting = "exact"
 config_revision = 7
 )");
 }

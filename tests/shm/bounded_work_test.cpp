@@ -92,12 +92,13 @@ TEST_F(BoundedWork, ALongCountInAWindowJustBelowAPowerOfTwoIsNotOvertaken) {
 
 TEST_F(BoundedWork, OnARingThatNoProcessWroteIsSpentAndThenAnError) {
   open(2, core::kMaxWindow);
-  // As if every slot had been written, but one deep in the window in another lap.
+  // As if every slot had been written, but the oldest of the window, a snapshot's and a failure's, in another lap.
   auto& cells = *made->segment().view().breaker(0);
   const core::RingWord ring{core::StdEnv::load(cells.ring, core::StdEnv::relaxed)};
   auto* slots = made->segment().view().ring(ring);
+  const std::uint32_t oldest = 8 + ring.capacity() - core::kMaxWindow;
   for (std::uint32_t i = 0; i < ring.capacity(); ++i) {
-    const std::uint64_t lap = i < 8 ? 2 : i == 700'000 ? 3 : 1;
+    const std::uint64_t lap = i < 8 ? 2 : i == oldest || i == oldest + 1 ? 3 : 1;
     core::StdEnv::store(slots[i],
                         core::Slot<core::StdWidths>::make(lap, 0, {.failure = false, .trip = false}, 1'000).bits,
                         core::StdEnv::relaxed);

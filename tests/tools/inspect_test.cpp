@@ -213,6 +213,7 @@ TEST_F(Inspect, ListsAllBreakersAsJson) {
     "reclaim_dead_probes": false,
     "ramp_ns": 0,
     "ramp_start_percent": 0,
+    "accounting": "exact",
     "revision": 0
   },
   "ring_slots": 16,
@@ -352,6 +353,7 @@ TEST_F(Inspect, ShowsABreakerAsJson) {
       "reclaim_dead_probes": false,
       "ramp_ns": 0,
       "ramp_start_percent": 0,
+      "accounting": "exact",
       "revision": 3
     },
     "ring_slots": 128,

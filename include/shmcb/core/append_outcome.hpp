@@ -49,7 +49,7 @@ template <class Env>
     return false;
   }
   // relaxed: an entry written over meanwhile moves the tail, and our swap fails
-  const std::uint64_t failures = ring.template count_flags<Env::relaxed>(Entry::kFailureShift, begin, position);
+  const std::uint64_t failures = ring.template count_flags<Env::relaxed, false>(begin, position).failures;
   if (!ring.near_hint(position) || failures + 1 >= rule.failures) return false;
   if (!rule.lean) return true;
   Work few(kMaxVain);

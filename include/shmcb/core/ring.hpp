@@ -166,19 +166,27 @@ class Ring {
     return Env::cas(slot(tail.position), tail.free.bits, entry.bits, Env::release);  // sync: ring
   }
 
-  /// How many of the entries from `begin` to `end` have the flag at that bit, whatever lap they are of.
-  template <typename Env::Order kOrder>
-  [[nodiscard, gnu::always_inline]] std::uint64_t count_flags(unsigned bit, Position begin, Position end) const noexcept {
-    std::uint64_t count = 0;
+  struct Flags {
+    std::uint64_t failures = 0;
+    std::uint64_t slow = 0;  ///< where they are asked for
+  };
+
+  /// How many of the entries from `begin` to `end` failed and were slow, whatever lap they are of.
+  template <typename Env::Order kOrder, bool kSlow>
+  [[nodiscard, gnu::always_inline]] Flags count_flags(Position begin, Position end) const noexcept {
+    Flags flags;
     for (Position from = begin; from < end;) {
       const Position to = std::min(end, lap_begin(from) + capacity());
       const Word* const slots = &slot(from);
 #pragma GCC unroll 4
-      for (std::uint64_t i = 0; i < to - from; ++i)
-        count += Env::load(slots[i], kOrder) >> bit & 1U;
+      for (std::uint64_t i = 0; i < to - from; ++i) {
+        const Bits bits = Env::load(slots[i], kOrder);
+        flags.failures += bits >> Entry::kFailureShift & 1U;
+        if constexpr (kSlow) flags.slow += bits >> Entry::kSlowShift & 1U;
+      }
       from = to;
     }
-    return count;
+    return flags;
   }
 
   /// The tail, for whoever begins a new Closed period: the free slot there gets another value, so that every straggler
@@ -255,7 +263,7 @@ class WindowCount {
 
   /// What was counted; the failures in a row at its newer end are looked for up to `longest`.
   [[nodiscard]] rules::WindowCounts counts(std::uint64_t longest = 0) const noexcept {
-    rules::WindowCounts counts{.entries = end_ - first_, .failures = failures_, .slow = slow_};
+    rules::WindowCounts counts{.entries = end_ - first_, .failures = flags_.failures, .slow = flags_.slow};
     while (counts.failing_run < std::min(longest, counts.entries)) {
       const Position position = end_ - 1 - counts.failing_run;
       const Entry entry = ring_.at(position);
@@ -274,27 +282,22 @@ class WindowCount {
   [[nodiscard]] bool count_back(Position end, Bits oldest) noexcept {
     const Position limit = std::max(begin_, end - std::min<Position>(ring_.capacity() - 1, at_most_));
     end_ = first_ = end;
-    failures_ = slow_ = 0;
+    flags_ = {};
     if (limit >= end) return true;
     if (counts(limit, ring_.at(limit), oldest)) {
       first_ = limit;
       // relaxed: an entry written over meanwhile moves the tail, and our swap fails. acquire: where there is no swap,
       // the oldest is looked at once more, which is written over before all others
-      if (!only_looks_) {
-        failures_ = ring_.template count_flags<Env::relaxed>(Entry::kFailureShift, limit, end);
-        slow_ = ring_.template count_flags<Env::relaxed>(Entry::kSlowShift, limit, end);
-        return true;
-      }
-      failures_ = ring_.template count_flags<Env::acquire>(Entry::kFailureShift, limit, end);
-      slow_ = ring_.template count_flags<Env::acquire>(Entry::kSlowShift, limit, end);
-      return ring_.holds(limit, ring_.at(limit));
+      flags_ = only_looks_ ? ring_.template count_flags<Env::acquire, true>(limit, end)
+                           : ring_.template count_flags<Env::relaxed, true>(limit, end);
+      return !only_looks_ || ring_.holds(limit, ring_.at(limit));
     }
     for (; first_ > limit; --first_) {
       const Entry entry = ring_.at(first_ - 1);
       if (!ring_.holds(first_ - 1, entry)) return false;
       if (entry.generation() != tag_ || entry.time_us() < oldest) break;
-      failures_ += flag(entry.failure());
-      slow_ += flag(entry.slow());
+      flags_.failures += flag(entry.failure());
+      flags_.slow += flag(entry.slow());
     }
     return true;
   }
@@ -307,15 +310,15 @@ class WindowCount {
     for (; end_ < end; ++end_) {
       const Entry entry = ring_.at(end_);
       if (!ring_.holds(end_, entry) || entry.generation() != tag_) return false;
-      failures_ += flag(entry.failure());
-      slow_ += flag(entry.slow());
+      flags_.failures += flag(entry.failure());
+      flags_.slow += flag(entry.slow());
     }
     for (; first_ < end_; ++first_) {
       const Entry entry = ring_.at(first_);
       if (!ring_.holds(first_, entry)) return false;
       if (end_ - first_ <= at_most_ && entry.time_us() >= oldest) break;
-      failures_ -= flag(entry.failure());
-      slow_ -= flag(entry.slow());
+      flags_.failures -= flag(entry.failure());
+      flags_.slow -= flag(entry.slow());
     }
     return true;
   }
@@ -328,8 +331,7 @@ class WindowCount {
   bool only_looks_ = false;
   Position first_ = 0;
   Position end_ = 0;
-  std::uint64_t failures_ = 0;
-  std::uint64_t slow_ = 0;
+  typename Ring<Env>::Flags flags_{};
   bool started_ = false;
 };
 
