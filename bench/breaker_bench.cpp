@@ -34,15 +34,6 @@ constexpr const char* name_of(Mode mode) {
   return "";
 }
 
-/// About 1 us of work that touches no memory.
-void pace(std::uint64_t& x) {
-  constexpr int kSteps = 900;
-  for (int i = 0; i < kSteps; ++i) {
-    x = x * 6364136223846793005U + 1442695040888963407U;
-    asm volatile("" : "+r"(x));
-  }
-}
-
 template <class C, Mode mode>
 struct Step {
   explicit Step(const typename C::Place& place) : act(place) {}
