@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operation in one run: in memory, in shared memory, under two process-shared mutexes, and the floors; in one
-// process, and with a second one that does the same. Each launch has a segment or mapping of its own, launches of all
+// Every operation in one run: in memory, in shared memory, under mutexes, and the floors; in one process, and with a
+// second one that does the same. Each launch has a segment or mapping of its own, launches of all
 // cases take turns in random order. Takes the options of Google Benchmark; prints the tables of docs/performance.md.
 #include <time.h>
 
@@ -15,6 +15,7 @@
 #include <benchmark/benchmark.h>
 
 #include "cases.hpp"
+#include "machine.hpp"
 #include "neighbour.hpp"
 #include "shmcb/core/layout.hpp"
 #include "tables.hpp"
@@ -172,6 +173,8 @@ int main(int argc, char** argv) {
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
+  for (const auto& [key, value] : machine())
+    benchmark::AddCustomContext(key, value);
   TableReporter reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
   print_memory();

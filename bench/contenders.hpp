@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The contenders: shmcb's storages, and what one would write instead. Each is the place of `breakers` alike breakers, made
-// by the first process of a launch; `open` gives the calling process its handle of one of them.
+// The contenders: shmcb's storages, and what one would write instead. Each is the place of `breakers` alike breakers,
+// made by the first process of a launch; `open` gives the calling process its handle of one of them.
 #pragma once
 
 #include <unistd.h>

@@ -135,8 +135,8 @@ struct RecordFloor : Floor {
   }
 };
 
-/// The same for a ring in which no outcome may be lost: a ticket from a shared head, one store into its slot on the lines
-/// that follow.
+/// The same for a ring in which no outcome may be lost: a ticket from a shared head, one store into its slot on the
+/// lines that follow.
 template <Clock C>
 struct RingFloor : Floor {
   static constexpr const char* kName = kRingFloor;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Latencies in nanoseconds, from 0 to 2^40 (18 minutes), in log-linear buckets: 32 to each power of two, so that a value
-// is known to a sixty-fourth (1.6 %). Plain memory of a fixed size, all zeros when empty: fit for shared memory, with one
-// writer each.
+// Latencies in nanoseconds, from 0 to 2^40 (18 minutes), in log-linear buckets: 32 to each power of two, so that a
+// value is known to a sixty-fourth (1.6 %). Plain memory of a fixed size, all zeros when empty: fit for shared memory,
+// with one writer each.
 #pragma once
 
 #include <algorithm>

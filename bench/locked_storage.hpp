@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the shared-memory storage is measured against: the same contract with the same rules in memory that processes
-// share, all of it under a mutex. `Mutex` is a process-shared pthread mutex (robust), Boost's interprocess_mutex, a spin
-// lock or, for the threads of one process, std::mutex.
+// share, all of it under a mutex. `Mutex` is a process-shared pthread mutex (robust), Boost's interprocess_mutex, a
+// spin lock or, for the threads of one process, std::mutex.
 // Fair to them: the clock is read before the lock is taken, failures are counted as they come and go, an admit in
 // Closed does nothing but look at the state.
 #pragma once
@@ -87,7 +87,7 @@ class SpinMutex {
   static constexpr const char* kName = "spin lock";
   static constexpr bool kShared = true;
   [[nodiscard]] bool lock() noexcept {
-    // Acquire: pairs with the release of `unlock`. Relaxed while others have it: only the exchange that takes it counts.
+    // Acquire: pairs with the release of `unlock`. Relaxed while others have it: only the exchange takes it.
     while (taken_.exchange(true, std::memory_order_acquire)) {
       while (taken_.load(std::memory_order_relaxed))
         relax();

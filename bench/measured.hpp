@@ -3,6 +3,8 @@
 // operations.
 #pragma once
 
+#include <time.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -43,6 +45,13 @@ struct StillClock {
   static inline std::atomic<std::int64_t> now_us{SystemClock{}.now().time_since_epoch().count()};
   [[nodiscard]] Instant now() const noexcept { return Instant{Micros{now_us.load(std::memory_order_relaxed)}}; }
 };
+
+/// Of CLOCK_MONOTONIC.
+[[nodiscard]] inline std::uint64_t clock_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 /// Stands for what a breaker protects: not inlined, does nothing.
 [[gnu::noinline]] inline int downstream(int argument) noexcept {
