@@ -17,10 +17,12 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <new>
 #include <optional>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -123,9 +125,8 @@ class Launcher {
   static constexpr std::chrono::milliseconds kPoll{1};
 
   [[noreturn]] void die(const char* why) {
-    std::fprintf(stderr, "crowd: %s, %s: %s\n", plan_.what->operation.c_str(), plan_.what->contender.c_str(), why);
     kill_all();
-    std::_Exit(1);
+    throw std::runtime_error(plan_.what->operation + ", " + plan_.what->contender + ": " + why);
   }
 
   [[nodiscard]] std::unique_ptr<Worker> join(unsigned i) {
@@ -342,7 +343,12 @@ inline LaunchResult launch(const LaunchPlan& plan, Histogram* latencies = nullpt
   if (pid < 0) std::abort();
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    Launcher(*arena, plan).run();
+    try {
+      Launcher(*arena, plan).run();
+    } catch (const std::exception& error) {  // the breakers are gone, as after any launch
+      std::fprintf(stderr, "crowd: %s\n", error.what());
+      ::_exit(1);
+    }
     ::_exit(0);
   }
   int status = 0;
