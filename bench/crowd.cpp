@@ -41,6 +41,15 @@ bool has(const std::vector<std::string>& list, const char* name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
+std::string check_regex(const std::string& text) {
+  try {
+    (void)std::regex(text);
+    return {};
+  } catch (const std::regex_error& error) {
+    return "'" + text + "' is no regular expression: " + error.what();
+  }
+}
+
 /// Floors always: what they are for is chosen.
 bool wanted(const CrowdCase& one, const Options& options) {
   return options.only.empty() || one.operation == Floor::kGroup ||
@@ -166,7 +175,8 @@ int main(int argc, char** argv) {
                  "milliseconds without progress of anybody, then a slice counts as hung")
       ->check(CLI::Range(1, 60'000))
       ->capture_default_str();
-  app.add_option("--only", options.only, "regular expression on <operation>/<contender>; the floors always");
+  app.add_option("--only", options.only, "regular expression on <operation>/<contender>; the floors always")
+      ->check(&check_regex);
   app.add_option("--seed", options.seed, "of the order and of the trouble");
   app.add_option("--json", options.json, "file for the results");
   CLI11_PARSE(app, argc, argv);
