@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Every operation in one run: in memory, in shared memory, under two process-shared mutexes, and the floors; in one
-// process, and with a second one that does the same. Each launch has a segment or mapping of its own, launches of all
+// Every operation in one run: in memory, in shared memory, under mutexes, and the floors; in one process, and with a
+// second one that does the same. Each launch has a segment or mapping of its own, launches of all
 // cases take turns in random order. Takes the options of Google Benchmark; prints the tables of docs/performance.md.
 #include <time.h>
 
@@ -15,6 +15,7 @@
 #include <benchmark/benchmark.h>
 
 #include "cases.hpp"
+#include "machine.hpp"
 #include "neighbour.hpp"
 #include "shmcb/core/layout.hpp"
 #include "tables.hpp"
@@ -32,15 +33,6 @@ constexpr const char* name_of(Mode mode) {
     case Mode::paced: return "2 processes, paced";
   }
   return "";
-}
-
-/// About 1 us of work that touches no memory.
-void pace(std::uint64_t& x) {
-  constexpr int kSteps = 900;
-  for (int i = 0; i < kSteps; ++i) {
-    x = x * 6364136223846793005U + 1442695040888963407U;
-    asm volatile("" : "+r"(x));
-  }
 }
 
 template <class C, Mode mode>
@@ -181,6 +173,8 @@ int main(int argc, char** argv) {
   int count = static_cast<int>(arguments.size());
   benchmark::Initialize(&count, arguments.data());
   if (benchmark::ReportUnrecognizedArguments(count, arguments.data())) return 2;
+  for (const auto& [key, value] : machine())
+    benchmark::AddCustomContext(key, value);
   TableReporter reporter;
   benchmark::RunSpecifiedBenchmarks(&reporter);
   print_memory();

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   bool found = argc != 3;
   for_each_case<StillClock>([&]<class C>(std::type_identity<C>) {
     const std::string name = std::string{C::kGroup} + "/" + C::kName;
+    if (name.find("4096") != std::string::npos) return;  // 1,000 tells what an entry costs, in an eighth of the time
     if (argc != 3) {
       std::printf("%s\n", name.c_str());
     } else if (name == argv[1]) {

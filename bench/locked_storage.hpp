@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // What the shared-memory storage is measured against: the same contract with the same rules in memory that processes
-// share, all of it under a mutex. `Mutex` is a process-shared pthread mutex (robust) or Boost's interprocess_mutex.
+// share, all of it under a mutex. `Mutex` is a process-shared pthread mutex (robust), Boost's interprocess_mutex, a
+// spin lock or, for the threads of one process, std::mutex.
 // Fair to them: the clock is read before the lock is taken, failures are counted as they come and go, an admit in
 // Closed does nothing but look at the state.
 #pragma once
@@ -11,11 +12,13 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <string>
@@ -35,6 +38,8 @@ namespace shmcb::bench {
 /// PTHREAD_PROCESS_SHARED and PTHREAD_MUTEX_ROBUST: the death of a holder is told to the next one.
 class RobustMutex {
  public:
+  static constexpr const char* kName = "robust pthread mutex";
+  static constexpr bool kShared = true;
   RobustMutex() noexcept {
     pthread_mutexattr_t attributes;
     ::pthread_mutexattr_init(&attributes);
@@ -64,6 +69,8 @@ class RobustMutex {
 /// Boost's: not robust, so whoever dies with it stops all others for good.
 class BoostMutex {
  public:
+  static constexpr const char* kName = "interprocess_mutex";
+  static constexpr bool kShared = true;
   [[nodiscard]] bool lock() noexcept {
     mutex_.lock();
     return false;
@@ -74,10 +81,51 @@ class BoostMutex {
   boost::interprocess::interprocess_mutex mutex_;
 };
 
+/// Test and test-and-set, without ever giving the processor up: whoever is stopped or killed with it stops all others.
+class SpinMutex {
+ public:
+  static constexpr const char* kName = "spin lock";
+  static constexpr bool kShared = true;
+  [[nodiscard]] bool lock() noexcept {
+    // Acquire: pairs with the release of `unlock`. Relaxed while others have it: only the exchange takes it.
+    while (taken_.exchange(true, std::memory_order_acquire)) {
+      while (taken_.load(std::memory_order_relaxed))
+        relax();
+    }
+    return false;
+  }
+  void unlock() noexcept { taken_.store(false, std::memory_order_release); }  // pairs with the exchange of `lock`
+
+ private:
+  static void relax() noexcept {
+#if defined(__x86_64__)
+    asm volatile("pause");
+#elif defined(__aarch64__)
+    asm volatile("isb");
+#endif
+  }
+  std::atomic<bool> taken_{false};
+};
+
+/// Within one process.
+class StdMutex {
+ public:
+  static constexpr const char* kName = "std::mutex";
+  static constexpr bool kShared = false;
+  [[nodiscard]] bool lock() noexcept {
+    mutex_.lock();
+    return false;
+  }
+  void unlock() noexcept { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_{};
+};
+
 /// The breaker as it lies in shared memory. Its functions require the lock.
 template <class Mutex>
 struct LockedBreaker {
-  static constexpr std::uint32_t kMaxWindow = 1024;  // arbitrary: enough for what is measured
+  static constexpr std::uint32_t kMaxWindow = 4096;  // arbitrary: enough for what is measured
 
   /// {time in ticks, failure: 1}
   using Entry = std::uint64_t;
@@ -91,7 +139,7 @@ struct LockedBreaker {
   }
 
   /// What a robust mutex is for. The counts are made to fit the entries again; a full implementation would also have to
-  /// undo a half-made transition. Never reached in a measurement.
+  /// undo a half-made transition. Reached only where holders are killed.
   [[gnu::noinline]] void repair() noexcept {
     size = std::min(size, settings.window);
     oldest = oldest < settings.window ? oldest : 0;
@@ -289,5 +337,6 @@ class LockedStorage {
 };
 
 static_assert(Storage<LockedStorage<RobustMutex>> && Storage<LockedStorage<BoostMutex>>);
+static_assert(Storage<LockedStorage<SpinMutex>> && Storage<LockedStorage<StdMutex>>);
 
 }  // namespace shmcb::bench

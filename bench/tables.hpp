@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Gathers the launches of breaker_bench and prints them as the tables of docs/performance.md: medians with minimum and
-// maximum, and what they are of the floor and of shared memory.
+// Gathers the launches of a case, and prints those of breaker_bench as the tables of docs/performance.md: medians with
+// minimum and maximum, and what they are of the floor and of shared memory.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +12,13 @@
 
 namespace shmcb::bench {
 
+/// Three digits that count.
+[[nodiscard]] inline std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", value < 10 ? 2 : value < 100 ? 1 : 0, value);
+  return text;
+}
+
 struct Launch {
   double ns = 0;
   double waited = 0;  ///< the share of the time in which a process was ready and did not get a processor
@@ -20,6 +27,8 @@ struct Launch {
 /// The launches of one case. What counts are those that were not disturbed; if too few were not, all, and it is marked.
 class Launches {
  public:
+  [[nodiscard]] static bool is_disturbed(const Launch& launch) noexcept { return launch.waited > 0.02; }  // arbitrary
+
   void add(Launch launch) { all_.push_back(launch); }
 
   [[nodiscard]] std::size_t count() const noexcept { return all_.size(); }
@@ -44,8 +53,7 @@ class Launches {
   }
 
  private:
-  static constexpr std::size_t kEnough = 5;                                        // arbitrary
-  static bool is_disturbed(const Launch& launch) { return launch.waited > 0.02; }  // arbitrary
+  static constexpr std::size_t kEnough = 5;  // arbitrary
   std::vector<Launch> all_;
 };
 
@@ -115,18 +123,13 @@ class Tables {
     return std::any_of(table.groups.begin(), table.groups.end(), [](const Group& group) { return any(group); });
   }
 
-  static std::string number(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.*f", value < 10 ? 2 : value < 100 ? 1 : 0, value);
-    return text;
-  }
   static std::string spread(const Launches& launches, double minus) {
     const std::vector<double> ns = launches.sorted(minus);
     if (ns.empty()) return "";
-    return number(launches.median(minus)) + " [" + number(ns.front()) + ", " + number(ns.back()) + "]" +
-           (launches.trusted() ? "" : " (!)");
+    return short_number(launches.median(minus)) + " [" + short_number(ns.front()) + ", " + short_number(ns.back()) +
+           "]" + (launches.trusted() ? "" : " (!)");
   }
-  static std::string times(double value) { return value > 0 ? " x" + number(value) : ""; }
+  static std::string times(double value) { return value > 0 ? " x" + short_number(value) : ""; }
 
   template <class FloorOf>
   void print(const Table& table, FloorOf floor_of) const {
