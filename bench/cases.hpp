@@ -166,6 +166,7 @@ class Case {
  public:
   static constexpr const char* kGroup = Operation::kName;
   static constexpr const char* kName = Contender::kName;
+  static constexpr const char* kFloor = Operation::kFloor;
   static constexpr bool kShared = Contender::kShared;
   static constexpr std::uint32_t kPeriod = Operation::kPeriod;
   struct Place : Contender {
