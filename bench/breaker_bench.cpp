@@ -80,6 +80,7 @@ void launch(benchmark::State& state) {
   }
   state.counters["ns"] = ns;
   state.counters["waited"] = static_cast<double>(waited) / 1e9 / elapsed;
+  if constexpr (requires { C::kFloor; }) state.SetLabel(C::kFloor);  // for those who read the JSON
 }
 
 template <class C, Mode mode>

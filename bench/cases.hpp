@@ -32,6 +32,7 @@ template <std::uint32_t kWindow = 10>
 struct Operation {
   static constexpr CircuitState kState = CircuitState::closed;  ///< in which it stays
   static constexpr unsigned kMaxCompany = 256;
+  static constexpr std::uint32_t kPeriod = 1;  ///< after so many times it does the same again
   static BreakerConfig config() {
     return {.name = "bench",
             .failure_threshold = {.failures = kWindow, .window = kWindow},
@@ -130,6 +131,7 @@ struct RecordFailure : Operation<kWindow> {
   static constexpr const char* kName = name_of_record_failure(kWindow);
   static constexpr const char* kFloor = name_of_failure_floor(kWindow);
   static constexpr unsigned kMaxCompany = kWindow / 2;
+  static constexpr std::uint32_t kPeriod = (kWindow - 1) / 2 + 1;  ///< in a company of two
   template <class S>
   static void prepare(Subject<S>& subject) {
     Operation<kWindow>::prepare(subject);
@@ -164,7 +166,9 @@ class Case {
  public:
   static constexpr const char* kGroup = Operation::kName;
   static constexpr const char* kName = Contender::kName;
+  static constexpr const char* kFloor = Operation::kFloor;
   static constexpr bool kShared = Contender::kShared;
+  static constexpr std::uint32_t kPeriod = Operation::kPeriod;
   struct Place : Contender {
     explicit Place(unsigned breakers = 1) : Contender(Operation::config(), breakers) {}
   };

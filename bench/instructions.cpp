@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // Runs one case of cases.hpp a given number of times, for callgrind: the difference between two runs is what the
-// further times cost, to the instruction. Without arguments: lists the cases. tools/bench does the sums.
+// further times cost, to the instruction. Without arguments: lists the cases, each after the number of times to count.
+// tools/bench does the sums.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
 #include <string>
 
 #include "cases.hpp"
+#include "shmcb/core/layout.hpp"
 
 namespace {
 
@@ -18,15 +21,23 @@ template <class C>
     act();
 }
 
+/// A multiple of everything that repeats itself, so that where a count begins does not matter.
+template <class C>
+constexpr std::uint64_t times_to_count() {
+  constexpr std::uint64_t kEnough = 2'000;  // arbitrary: what a program does but once is far below half of it
+  std::uint64_t period = shmcb::core::kHintEvery;
+  if constexpr (requires { C::kPeriod; }) period = std::lcm(period, std::uint64_t{C::kPeriod});
+  return (kEnough + period - 1) / period * period;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bool found = argc != 3;
   for_each_case<StillClock>([&]<class C>(std::type_identity<C>) {
     const std::string name = std::string{C::kGroup} + "/" + C::kName;
-    if (name.find("4096") != std::string::npos) return;  // 1,000 tells what an entry costs, in an eighth of the time
     if (argc != 3) {
-      std::printf("%s\n", name.c_str());
+      std::printf("%llu %s\n", static_cast<unsigned long long>(times_to_count<C>()), name.c_str());
     } else if (name == argv[1]) {
       found = true;
       typename C::Place place;

@@ -17,6 +17,8 @@ fi
 clang_packages=(clang libclang-rt-14-dev)
 # shellcheck disable=SC2034
 lint_packages=(clang-format-16 clang-tidy)
+# shellcheck disable=SC2034 # of tools/bench --instructions
+count_packages=(valgrind)
 
 # Added up by run_suite over all suites of one run.
 total_passed=0
