@@ -2,7 +2,6 @@
 #include "shmcb/segment.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
@@ -59,9 +58,7 @@ struct Segment::State {
         guard(options.sigbus_guard ? shm::SigbusGuard(region.get_address(), region.get_size()) : shm::SigbusGuard()),
         view(region.get_address(), opened.geometry),
         participants(std::move(opened.fd), opened.identity, path, view),
-        presence(participants) {
-    if (options.prefault) bring_in_every_page(region);
-  }
+        presence(participants) {}
   ~State() { participants.leave(presence); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -88,16 +85,21 @@ Result<Segment> Segment::create(const SegmentOptions& options) noexcept {
 Result<Segment> Segment::attach(const SegmentOptions& options) noexcept {
   return without_exceptions<Segment>([&]() -> Result<Segment> {
     if (Error error = shm::check_segment_name(segment_name_or_default(options.name))) return error;
-    Result<shm::OpenedSegment> opened = shm::open_file(options, shm::Access::read_write);
-    if (!opened) return opened.error();
-    auto state = std::make_shared<State>(options, *std::move(opened));
-    if (!state->presence.ensure_current()) {
-      return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
+    for (int attempt = 0; attempt < shm::kAttempts; ++attempt) {
+      Result<shm::OpenedSegment> opened = shm::open_file(options, shm::Access::read_write);
+      if (!opened) return opened.error();
+      auto state = std::make_shared<State>(options, *std::move(opened));
+      if (!state->participants.name_led_here()) continue;  // removed or replaced since: then what is there now
+      if (options.prefault) bring_in_every_page(state->region);
+      if (!state->presence.ensure_current()) {
+        return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
+      }
+      if (state->guard.lost()) {
+        return Error{Errc::truncated, "segment '" + state->name + "' was cut short while it was being attached to"};
+      }
+      return Segment(std::move(state));
     }
-    if (state->guard.lost()) {
-      return Error{Errc::truncated, "segment '" + state->name + "' was cut short while it was being attached to"};
-    }
-    return Segment(std::move(state));
+    return shm::replaced_too_often(options);
   });
 }
 
