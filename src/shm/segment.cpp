@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/segment.hpp"
 
-#include <sys/mman.h>
-
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -10,6 +8,7 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 
+#include "mapped_memory.hpp"
 #include "participants.hpp"
 #include "segment_files.hpp"
 #include "sigbus_guard.hpp"
@@ -25,15 +24,6 @@ struct Mappable {
   int fd;
   [[nodiscard]] bip::mapping_handle_t get_mapping_handle() const noexcept { return {.handle = fd, .is_xsi = false}; }
 };
-
-void bring_in_every_page(const bip::mapped_region& region) noexcept {
-#ifdef MADV_POPULATE_WRITE
-  if (::madvise(region.get_address(), region.get_size(), MADV_POPULATE_WRITE) == 0) return;  // Linux 5.14
-#endif
-  const auto* bytes = static_cast<const volatile unsigned char*>(region.get_address());
-  for (std::size_t offset = 0; offset < region.get_size(); offset += bip::mapped_region::get_page_size())
-    (void)bytes[offset];
-}
 
 /// Turns what a function throws (bad_alloc, interprocess_exception) into an error: nothing leaves the library as an
 /// exception.
@@ -63,6 +53,15 @@ struct Segment::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  void keep_in_memory(const SegmentOptions& options) {
+    if (options.huge_pages) shm::ask_for_huge_pages(region.get_address(), region.get_size());
+    if (options.lock_memory) {
+      lock_error = shm::lock(region.get_address(), region.get_size());
+      if (lock_error) lock_error.message.insert(0, "segment '" + name + "': ");
+    }
+    if (options.prefault || lock_error) shm::bring_in(region.get_address(), region.get_size());
+  }
+
   std::string name;
   std::string path;
   shm::FileIdentity identity;
@@ -72,6 +71,7 @@ struct Segment::State {
   core::SegmentView<core::StdEnv> view;
   shm::Participants participants;
   core::Presence presence;
+  Error lock_error{};
 };
 
 Result<Segment> Segment::create(const SegmentOptions& options) noexcept {
@@ -90,7 +90,7 @@ Result<Segment> Segment::attach(const SegmentOptions& options) noexcept {
       if (!opened) return opened.error();
       auto state = std::make_shared<State>(options, *std::move(opened));
       if (!state->participants.name_led_here()) continue;  // removed or replaced since: then what is there now
-      if (options.prefault) bring_in_every_page(state->region);
+      state->keep_in_memory(options);
       if (!state->presence.ensure_current()) {
         return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
       }
@@ -146,6 +146,15 @@ SegmentStatus Segment::status() const noexcept {
   const shm::FileIdentity now = shm::identity_of(state_->path);
   if (now == state_->identity) return SegmentStatus::current;
   return now == shm::FileIdentity{} ? SegmentStatus::removed : SegmentStatus::replaced;
+}
+
+Result<SegmentMemory> Segment::memory() const noexcept {
+  return without_exceptions<SegmentMemory>(
+      [this] { return shm::memory_of(state_->region.get_address(), state_->region.get_size()); });
+}
+
+const Error& Segment::lock_error() const noexcept {
+  return state_->lock_error;
 }
 
 bool Segment::lost() const noexcept {

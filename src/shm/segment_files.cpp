@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mapped_memory.hpp"
 #include "shmcb/core/process_identity.hpp"
 
 namespace shmcb::shm {
@@ -346,6 +347,7 @@ Error complete(int fd, const SegmentOptions& options, const core::Geometry& geom
   }
   // The umask does not apply to fchmod, so the mode is exactly this one.
   if (::fchmod(fd, options.mode) != 0) return system_error(Errc::system, options, "setting the mode", errno);
+  if (options.huge_pages) allocate_huge_pages(fd, geometry.total_bytes);
   const int error = reserve(fd, static_cast<off_t>(geometry.total_bytes));
   if (error == ENOSPC || error == EFBIG || error == ENOMEM) {
     return {Errc::no_space, segment(options) + ": its size is " + std::to_string(geometry.total_bytes) +
