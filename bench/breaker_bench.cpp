@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -140,21 +141,22 @@ class TableReporter : public benchmark::BenchmarkReporter {
   Tables tables_{contenders()};
 };
 
+/// Everything included, in a segment that has just the room: records, rings, index, 256 participants, the journal.
 void print_memory() {
-  std::printf(
-      "\n### Memory\n\n| breakers | participants | window | bytes | bytes a breaker "
-      "|\n|---|---|---|---|---|\n");
-  struct Size {
-    std::uint32_t breakers;
-    std::uint32_t participants;
-    std::uint32_t window;
-  };
-  for (const auto& [breakers, participants, window] :
-       {Size{1'024, 256, 10}, Size{1'024, 64, 10}, Size{1'024, 256, 1'000}, Size{100'000, 256, 10}}) {
-    const auto slots = std::uint64_t{breakers} * shmcb::core::ring_capacity(window);
-    const auto bytes = shmcb::core::geometry_of(breakers, participants, slots).total_bytes;
-    std::printf("| %u | %u | %u | %llu | %.0f |\n", breakers, participants, window,
-                static_cast<unsigned long long>(bytes), static_cast<double>(bytes) / breakers);
+  constexpr std::uint32_t kParticipants = 256;  // the default
+  constexpr std::array kWindows{10U, 100U, 1'000U, 4'096U};
+  std::printf("\n### Memory, bytes a breaker\n\n| breakers |");
+  for (const std::uint32_t window : kWindows)
+    std::printf(" window %u |", window);
+  std::printf("\n|---|---|---|---|---|\n");
+  for (const std::uint32_t breakers : {100U, 1'000U, 100'000U}) {
+    std::printf("| %u |", breakers);
+    for (const std::uint32_t window : kWindows) {
+      const std::uint64_t slots = std::uint64_t{breakers} * shmcb::core::ring_capacity(window);
+      const std::uint64_t bytes = shmcb::core::geometry_of(breakers, kParticipants, slots).total_bytes;
+      std::printf(" %.0f |", static_cast<double>(bytes) / breakers);
+    }
+    std::printf("\n");
   }
 }
 

@@ -41,6 +41,7 @@ enum class Errc : std::uint8_t {
   breaker_not_found = 25,  ///< no breaker of that name in the segment
   group_full = 26,         ///< a BreakerGroup has as many breakers as it may, and none of them is idle
   wrong_group = 27,        ///< the name is a breaker's of another group, of a group, or of none
+  memory_lock_limit = 28,  ///< RLIMIT_MEMLOCK does not let the segment be locked in memory
 };
 
 /// The code's name, e.g. "registry_full".
@@ -74,6 +75,7 @@ enum class Errc : std::uint8_t {
     case Errc::breaker_not_found: return "breaker_not_found";
     case Errc::group_full: return "group_full";
     case Errc::wrong_group: return "wrong_group";
+    case Errc::memory_lock_limit: return "memory_lock_limit";
   }
   return "unknown";
 }

@@ -30,6 +30,12 @@ struct SegmentOptions {
   std::optional<std::uint32_t> group{};  ///< at creation: the group id of the file
   std::vector<std::uint32_t> trusted_owners{};  ///< at attach: owners accepted beside the effective user and root
   bool prefault = false;  ///< at attach: bring every page into this process, so that no later access faults
+  /// At attach: the same, and have the pages stay (mlock). Where that is refused they are only brought in, and
+  /// `Segment::lock_error` says why.
+  bool lock_memory = false;
+  /// At creation and at attach: ask for huge pages (MADV_HUGEPAGE). The mount of `directory` decides; what came of it is
+  /// `Segment::memory().huge`. See docs/performance.md, "Memory".
+  bool huge_pages = false;
   /// At attach: a file that somebody cuts short becomes an error (`truncated`) of every operation instead of the death
   /// of the process. Installs a handler of SIGBUS, once in the life of the process, which passes on to the handler that
   /// it found whatever has another cause. See README.md, "When not to use it".
@@ -45,6 +51,14 @@ enum class SegmentStatus : std::uint8_t {
   replaced,  ///< the name leads to another segment by now
   lost,  ///< with `sigbus_guard`: the file was cut short, every operation answers `truncated`; only a new attachment
          ///< to a new segment helps
+};
+
+/// Where the pages of this process's mapping of a segment are, in bytes.
+struct SegmentMemory {
+  std::uint64_t bytes = 0;    ///< mapped
+  std::uint64_t present = 0;  ///< brought in: no access to them faults. Whole pages, so it may be a little more
+  std::uint64_t locked = 0;   ///< cannot be taken away either
+  std::uint64_t huge = 0;     ///< mapped as huge pages
 };
 
 /// An attached segment. Copies share the attachment; it ends with the last copy and the last storage made from it.
@@ -72,6 +86,14 @@ class SHMCB_EXPORT Segment {
 
   /// Whether the segment is `lost`: no system call.
   [[nodiscard]] bool lost() const noexcept;
+
+  /// What became of `prefault`, `lock_memory` and `huge_pages`, asked of the kernel now (/proc/self/smaps: tens of
+  /// microseconds and more). A forked child has none of them: its pages come in as it touches them, and nothing is
+  /// locked; it may attach anew.
+  [[nodiscard]] Result<SegmentMemory> memory() const noexcept;
+  /// Why the memory could not be locked (memory_lock_limit, with the limit and what to do); none if it was, or was not
+  /// to be.
+  [[nodiscard]] const Error& lock_error() const noexcept;
 
   /// For the storages.
   [[nodiscard]] const core::SegmentView<core::StdEnv>& view() const noexcept;

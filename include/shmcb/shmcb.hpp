@@ -22,5 +22,6 @@
 #include "shmcb/shm_storage.hpp"
 #include "shmcb/storage.hpp"
 #include "shmcb/time.hpp"
+#include "shmcb/tsc_clock.hpp"
 #include "shmcb/types.hpp"
 #include "shmcb/version.hpp"

@@ -38,7 +38,8 @@ struct SystemClock {
   static Instant read(clockid_t id) noexcept {
     timespec ts;  // NOLINT(cppcoreguidelines-pro-type-member-init): the call fills it
     ::clock_gettime(id, &ts);
-    return Instant{Micros{std::int64_t{ts.tv_sec} * 1'000'000 + ts.tv_nsec / 1'000}};
+    const auto ns = static_cast<std::uint32_t>(ts.tv_nsec);  // below 10^9; unsigned divides in fewer instructions
+    return Instant{Micros{std::int64_t{ts.tv_sec} * 1'000'000 + ns / 1'000}};
   }
 };
 

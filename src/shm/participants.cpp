@@ -91,13 +91,19 @@ ProcessSeen read_entry(const core::ParticipantEntry<Env>& entry) noexcept {
 }  // namespace
 
 ProcessSeen describe_self() noexcept {
-  ProcessSeen self{.pid = static_cast<std::uint32_t>(::getpid())};
-  struct stat ns {};
-  if (::stat("/proc/self/ns/pid", &ns) == 0) self.pid_namespace = static_cast<std::uint32_t>(ns.st_ino);
+  // Asked once in a thread of a process: none of it changes while the process lives. A forked child is somebody else.
+  thread_local ProcessSeen self;
+  thread_local std::uint64_t asked_by = 0;
+  if (asked_by == core::current_process()) return self;
+  ProcessSeen seen{.pid = static_cast<std::uint32_t>(::getpid())};
+  seen.pid_namespace = static_cast<std::uint32_t>(namespace_of("/proc/self/ns/pid"));
   char state = 0;
   // Not by the pid: where /proc is another pid namespace's, that is a stranger.
-  (void)read_stat("/proc/self/stat", state, self.start_time);
-  return self;
+  if (read_stat("/proc/self/stat", state, seen.start_time) && seen.pid_namespace != 0) {  // else /proc may come later
+    self = seen;
+    asked_by = core::current_process();
+  }
+  return seen;
 }
 
 bool may_live(const ProcessSeen& seen) noexcept {
@@ -130,7 +136,9 @@ Participants::Participants(Fd fd, FileIdentity identity, std::string path, const
   // forked children too: a dead parent would count as alive as long as they live. So the lock gets an open file of its
   // own.
   const int mapped = fd_.load(std::memory_order_relaxed);  // relaxed: nobody else has this object yet
-  const int fresh = open_again(mapped);
+  int fresh = open_by_name();
+  led_here_ = fresh >= 0 || shm::identity_of(path_) == identity_;
+  if (fresh < 0) fresh = open_through(mapped);
   if (fresh < 0) return;  // neither /proc nor the name: better that lock than none
   ::close(mapped);
   fd_.store(fresh, std::memory_order_relaxed);  // relaxed: as above
@@ -144,7 +152,7 @@ Participants::~Participants() {
   }
   // A program that closes all descriptors may have given the number to a file of its own.
   const int fd = fd_.load(std::memory_order_relaxed);  // relaxed: the last user of this object
-  if (fd >= 0 && identity_of(fd) == identity_) ::close(fd);
+  if (fd >= 0 && is_ours(fd)) ::close(fd);
 }
 
 // relaxed throughout: the descriptor is changed by the thread that renews, under `renewing_`, or in a child with one
@@ -154,25 +162,32 @@ void Participants::reopen_in_child() noexcept {
   fd_process_.store(core::current_process(), std::memory_order_relaxed);
 }
 
-/// Another open file of the segment, from a descriptor of it or -1; -1: not to be had.
-int Participants::open_again(int ours) const noexcept {
+/// The same file under a descriptor above 2, if it is this segment; else closes it: -1.
+int Participants::checked(int opened) const noexcept {
+  const int fresh = above_standard_streams(opened);
+  if (fresh < 0 || identity_of(fresh) == identity_) return fresh;
+  ::close(fresh);
+  return -1;
+}
+
+/// Another open file of the segment, if the name still leads there. Cheaper than through /proc, which may not be there.
+int Participants::open_by_name() const noexcept {
+  return checked(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+}
+
+/// Another open file of the segment, from a descriptor of it.
+int Participants::open_through(int ours) const noexcept {
   std::array<char, 64> link{};
   (void)std::snprintf(link.data(), link.size(), "/proc/self/fd/%d", ours);
-  int fresh = ours >= 0 ? above_standard_streams(::open(link.data(), O_RDWR | O_CLOEXEC)) : -1;
-  // Without /proc, or when the descriptor is gone: by its name, if that still leads there.
-  if (fresh < 0) fresh = above_standard_streams(::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (fresh >= 0 && !(identity_of(fresh) == identity_)) {
-    ::close(fresh);
-    fresh = -1;
-  }
-  return fresh;
+  return checked(::open(link.data(), O_RDWR | O_CLOEXEC));
 }
 
 /// Replaces the descriptor by one with an open file of its own. The old one is closed in any case.
 bool Participants::reopen() noexcept {
   int old = fd_.load(std::memory_order_relaxed);
   if (old >= 0 && !(identity_of(old) == identity_)) old = -1;  // closed, and perhaps somebody else's by now
-  const int fresh = open_again(old);
+  int fresh = open_by_name();
+  if (fresh < 0 && old >= 0) fresh = open_through(old);
   if (old >= 0) ::close(old);
   fd_.store(fresh, std::memory_order_relaxed);
   return fresh >= 0;
@@ -180,8 +195,12 @@ bool Participants::reopen() noexcept {
 
 bool Participants::own_descriptor() noexcept {
   const int fd = fd_.load(std::memory_order_relaxed);
-  return fd >= 0 && fd_process_.load(std::memory_order_relaxed) == core::current_process() &&
-         identity_of(fd) == identity_;
+  return fd >= 0 && fd_process_.load(std::memory_order_relaxed) == core::current_process() && is_ours(fd);
+}
+
+bool Participants::is_ours(int fd) noexcept {
+  // relaxed: set and taken by the thread that attaches, or by the one that lets go last
+  return just_seen_.exchange(false, std::memory_order_relaxed) || identity_of(fd) == identity_;
 }
 
 bool Participants::renew(core::Presence& presence) noexcept {
@@ -304,6 +323,7 @@ void Participants::leave(core::Presence& presence) noexcept {
   if (auto* entry = view_->participant(presence.number()))
     Env::store(entry->process, 0, Env::relaxed);  // relaxed: a hint
   unlock(presence.number());
+  just_seen_.store(true, std::memory_order_relaxed);  // relaxed: for the destructor
 }
 
 }  // namespace shmcb::shm

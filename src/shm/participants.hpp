@@ -24,6 +24,9 @@ class Participants final : public core::Presence::Kernel {
   Participants(const Participants&) = delete;
   Participants& operator=(const Participants&) = delete;
 
+  /// Whether the name led to the segment after it had been opened: if not, whoever is attaching looks again.
+  [[nodiscard]] bool name_led_here() const noexcept { return led_here_; }
+
   bool renew(core::Presence& presence) noexcept override;
   bool is_dead(const core::Presence& presence, std::uint16_t number, std::uint32_t incarnation) noexcept override;
   bool is_unheld(const core::Presence& presence, std::uint16_t number) noexcept override;
@@ -42,13 +45,18 @@ class Participants final : public core::Presence::Kernel {
   [[nodiscard]] bool lock(std::uint16_t number) noexcept;
   void unlock(std::uint16_t number) noexcept;
   [[nodiscard]] bool own_descriptor() noexcept;
-  [[nodiscard]] int open_again(int ours) const noexcept;
+  [[nodiscard]] bool is_ours(int fd) noexcept;
+  [[nodiscard]] int checked(int opened) const noexcept;
+  [[nodiscard]] int open_by_name() const noexcept;
+  [[nodiscard]] int open_through(int ours) const noexcept;
   [[nodiscard]] bool reopen() noexcept;
 
   std::atomic<int> fd_;
   std::atomic<std::uint64_t> fd_process_;  ///< the process that opened the descriptor
   std::atomic<std::uint64_t> renewing_{
-      0};  ///< the process in which a thread is renewing; a parent's is nobody's business
+      0};                              ///< the process in which a thread is renewing; a parent's is nobody's business
+  std::atomic<bool> just_seen_{true};  ///< that the descriptor leads to the segment, a moment ago: no need to ask again
+  bool led_here_ = false;
   FileIdentity identity_;
   std::string path_;
   const View* view_;

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "shmcb/segment.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <exception>
 #include <utility>
@@ -11,6 +8,7 @@
 #include <boost/interprocess/exceptions.hpp>
 #include <boost/interprocess/mapped_region.hpp>
 
+#include "mapped_memory.hpp"
 #include "participants.hpp"
 #include "segment_files.hpp"
 #include "sigbus_guard.hpp"
@@ -26,15 +24,6 @@ struct Mappable {
   int fd;
   [[nodiscard]] bip::mapping_handle_t get_mapping_handle() const noexcept { return {.handle = fd, .is_xsi = false}; }
 };
-
-void bring_in_every_page(const bip::mapped_region& region) noexcept {
-#ifdef MADV_POPULATE_WRITE
-  if (::madvise(region.get_address(), region.get_size(), MADV_POPULATE_WRITE) == 0) return;  // Linux 5.14
-#endif
-  const auto* bytes = static_cast<const volatile unsigned char*>(region.get_address());
-  for (std::size_t offset = 0; offset < region.get_size(); offset += bip::mapped_region::get_page_size())
-    (void)bytes[offset];
-}
 
 /// Turns what a function throws (bad_alloc, interprocess_exception) into an error: nothing leaves the library as an
 /// exception.
@@ -59,12 +48,19 @@ struct Segment::State {
         guard(options.sigbus_guard ? shm::SigbusGuard(region.get_address(), region.get_size()) : shm::SigbusGuard()),
         view(region.get_address(), opened.geometry),
         participants(std::move(opened.fd), opened.identity, path, view),
-        presence(participants) {
-    if (options.prefault) bring_in_every_page(region);
-  }
+        presence(participants) {}
   ~State() { participants.leave(presence); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  void keep_in_memory(const SegmentOptions& options) {
+    if (options.huge_pages) shm::ask_for_huge_pages(region.get_address(), region.get_size());
+    if (options.lock_memory) {
+      lock_error = shm::lock(region.get_address(), region.get_size());
+      if (lock_error) lock_error.message.insert(0, "segment '" + name + "': ");
+    }
+    if (options.prefault || lock_error) shm::bring_in(region.get_address(), region.get_size());
+  }
 
   std::string name;
   std::string path;
@@ -75,6 +71,7 @@ struct Segment::State {
   core::SegmentView<core::StdEnv> view;
   shm::Participants participants;
   core::Presence presence;
+  Error lock_error{};
 };
 
 Result<Segment> Segment::create(const SegmentOptions& options) noexcept {
@@ -88,16 +85,21 @@ Result<Segment> Segment::create(const SegmentOptions& options) noexcept {
 Result<Segment> Segment::attach(const SegmentOptions& options) noexcept {
   return without_exceptions<Segment>([&]() -> Result<Segment> {
     if (Error error = shm::check_segment_name(segment_name_or_default(options.name))) return error;
-    Result<shm::OpenedSegment> opened = shm::open_file(options, shm::Access::read_write);
-    if (!opened) return opened.error();
-    auto state = std::make_shared<State>(options, *std::move(opened));
-    if (!state->presence.ensure_current()) {
-      return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
+    for (int attempt = 0; attempt < shm::kAttempts; ++attempt) {
+      Result<shm::OpenedSegment> opened = shm::open_file(options, shm::Access::read_write);
+      if (!opened) return opened.error();
+      auto state = std::make_shared<State>(options, *std::move(opened));
+      if (!state->participants.name_led_here()) continue;  // removed or replaced since: then what is there now
+      state->keep_in_memory(options);
+      if (!state->presence.ensure_current()) {
+        return Error{Errc::system, "segment '" + state->name + "': no number is left for another attached process"};
+      }
+      if (state->guard.lost()) {
+        return Error{Errc::truncated, "segment '" + state->name + "' was cut short while it was being attached to"};
+      }
+      return Segment(std::move(state));
     }
-    if (state->guard.lost()) {
-      return Error{Errc::truncated, "segment '" + state->name + "' was cut short while it was being attached to"};
-    }
-    return Segment(std::move(state));
+    return shm::replaced_too_often(options);
   });
 }
 
@@ -144,6 +146,15 @@ SegmentStatus Segment::status() const noexcept {
   const shm::FileIdentity now = shm::identity_of(state_->path);
   if (now == state_->identity) return SegmentStatus::current;
   return now == shm::FileIdentity{} ? SegmentStatus::removed : SegmentStatus::replaced;
+}
+
+Result<SegmentMemory> Segment::memory() const noexcept {
+  return without_exceptions<SegmentMemory>(
+      [this] { return shm::memory_of(state_->region.get_address(), state_->region.get_size()); });
+}
+
+const Error& Segment::lock_error() const noexcept {
+  return state_->lock_error;
 }
 
 bool Segment::lost() const noexcept {

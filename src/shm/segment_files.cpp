@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mapped_memory.hpp"
 #include "shmcb/core/process_identity.hpp"
 
 namespace shmcb::shm {
@@ -30,7 +31,6 @@ constexpr std::size_t kMaxSegmentName = 200;  // with the prefix and a private s
 constexpr std::string_view kPrefix = "shmcb.";
 constexpr std::string_view kPrivatePrefix = "shmcb-new.";
 constexpr std::int64_t kLatestEpochUs = std::int64_t{1} << 60U;  // what is added to it does not overflow
-constexpr int kAttempts = 100;  // arbitrary: how often a name may change under an attach before it gives up
 
 std::string hex(std::uint64_t value) {
   constexpr std::string_view kDigits = "0123456789abcdef";
@@ -108,8 +108,7 @@ Place look_around() {
     place.boot_id[digits / 2] = static_cast<std::uint8_t>((high << 4U) | value);
     ++digits;
   }
-  struct stat ns {};
-  if (::stat("/proc/self/ns/time", &ns) == 0) place.time_namespace = ns.st_ino;
+  place.time_namespace = namespace_of("/proc/self/ns/time");
   return place;
 }
 
@@ -348,6 +347,7 @@ Error complete(int fd, const SegmentOptions& options, const core::Geometry& geom
   }
   // The umask does not apply to fchmod, so the mode is exactly this one.
   if (::fchmod(fd, options.mode) != 0) return system_error(Errc::system, options, "setting the mode", errno);
+  if (options.huge_pages) allocate_huge_pages(fd, geometry.total_bytes);
   const int error = reserve(fd, static_cast<off_t>(geometry.total_bytes));
   if (error == ENOSPC || error == EFBIG || error == ENOMEM) {
     return {Errc::no_space, segment(options) + ": its size is " + std::to_string(geometry.total_bytes) +
@@ -455,6 +455,14 @@ std::string path_of(const SegmentOptions& options) {
   return options.directory + "/" + std::string{kPrefix} + segment_name_or_default(options.name);
 }
 
+std::uint64_t namespace_of(const char* path) noexcept {
+  // Half of what stat costs, which makes an inode for the answer.
+  std::array<char, 64> text{};  // "time:[4026531834]"
+  if (::readlink(path, text.data(), text.size() - 1) < 0) return 0;
+  const char* number = std::strchr(text.data(), '[');
+  return number != nullptr ? std::strtoull(number + 1, nullptr, 10) : 0;
+}
+
 FileIdentity identity_of(const std::string& path) noexcept {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 ? FileIdentity{info.st_dev, info.st_ino} : FileIdentity{};
@@ -495,7 +503,9 @@ Result<OpenedSegment> open_file(const SegmentOptions& options, Access access) {
     if (Error error = check_file(opened.fd.get(), options, info)) return error;
     opened.identity = {info.st_dev, info.st_ino};
     // Somebody may have removed or replaced it since the open: then look at what is there now.
-    if (info.st_nlink == 0 || !(identity_of(path) == opened.identity)) continue;
+    // Who attaches looks at the name later still.
+    if (info.st_nlink == 0) continue;
+    if (access == Access::read_only && !(identity_of(path) == opened.identity)) continue;
     ssize_t bytes = 0;
     do {
       bytes = ::pread(opened.fd.get(), &opened.header, sizeof opened.header, 0);
@@ -514,8 +524,12 @@ Result<OpenedSegment> open_file(const SegmentOptions& options, Access access) {
     }
     return opened;
   }
-  return Error{Errc::system,
-               segment(options) + " was replaced " + std::to_string(kAttempts) + " times while it was being opened"};
+  return replaced_too_often(options);
+}
+
+Error replaced_too_often(const SegmentOptions& options) {
+  return {Errc::system,
+          segment(options) + " was replaced " + std::to_string(kAttempts) + " times while it was being opened"};
 }
 
 Error remove_file(const SegmentOptions& options) {

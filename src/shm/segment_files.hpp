@@ -63,10 +63,19 @@ enum class Access : std::uint8_t { read_write, read_only };
 /// Creates the file with its header. segment_exists if the name is taken.
 [[nodiscard]] Error create_file(const SegmentOptions& options);
 
-/// Opens and validates an existing one.
+inline constexpr int kAttempts = 100;  // arbitrary: how often a name may change under an attach before it gives up
+
+/// Opens and validates an existing one. With `read_only` the name led there when it had been opened; otherwise that is
+/// for the caller to find out.
 [[nodiscard]] Result<OpenedSegment> open_file(const SegmentOptions& options, Access access);
 
+/// The error of who gives up after kAttempts.
+[[nodiscard]] Error replaced_too_often(const SegmentOptions& options);
+
 [[nodiscard]] Error remove_file(const SegmentOptions& options);
+
+/// The number of one of this process's namespaces, by its link in /proc; 0 where that is not to be had.
+[[nodiscard]] std::uint64_t namespace_of(const char* path) noexcept;
 
 /// What the name leads to; a default-constructed identity if to nothing.
 [[nodiscard]] FileIdentity identity_of(const std::string& path) noexcept;

@@ -50,7 +50,7 @@ const std::vector<std::pair<std::string, std::vector<std::string>>> kLayers = {
       "core/breaker_cell.hpp", "core/name_index.hpp", "core/groups.hpp", "core/registry.hpp", "core/group_cell.hpp"}},
     {"segment", {"segment.hpp", "segment_reader.hpp", "segment_observer.hpp"}},
     {"storages",
-     {"random.hpp", "storage.hpp", "memory_storage.hpp", "shm_storage.hpp", "breaker_group.hpp",
+     {"random.hpp", "tsc_clock.hpp", "storage.hpp", "memory_storage.hpp", "shm_storage.hpp", "breaker_group.hpp",
       "fallback_storage.hpp"}},
     {"breaker",
      {"permit.hpp", "breaker_options.hpp", "breaker_reports.hpp", "classify.hpp", "throw_nested.hpp",

@@ -250,18 +250,20 @@ TEST(HotPath, AdmitRecordAndRejectMakeNoSystemCallAndNoAllocation) {
   return after.ru_minflt - before.ru_minflt;
 }
 
-TEST(HotPath, AfterPrefaultingNoPageOfTheSegmentFaults) {
+TEST(HotPath, AfterPrefaultingOrLockingNoPageOfTheSegmentFaults) {
   const TestSegment made({.breakers = 1'024, .participants = 16});
-  for (const bool prefault : {false, true}) {
+  enum class Memory : std::uint8_t { as_touched, prefaulted, locked };
+  for (const Memory memory : {Memory::as_touched, Memory::prefaulted, Memory::locked}) {
     expect_success_in_child([&] {
       SegmentOptions options = made.options();
-      options.prefault = prefault;
+      options.prefault = memory == Memory::prefaulted;
+      options.lock_memory = memory == Memory::locked;
       const auto segment = Segment::attach(options);
       ASSERT_TRUE(segment) << segment.error().message;
       std::array<std::byte, 1> warm_up{};
       (void)faults_of_touching(warm_up.data(), warm_up.size());
       const long faults = faults_of_touching(begin_of(*segment), segment->geometry().total_bytes);
-      if (prefault) {
+      if (memory != Memory::as_touched) {
         EXPECT_EQ(faults, 0);
       } else {
         EXPECT_GT(faults, 0) << "they are not seen";

@@ -10,16 +10,20 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -654,6 +658,53 @@ TEST_F(OvertakenAttach, ByAReplacementIsAttachedToTheOldOrTheNewOne) {
     ASSERT_EQ(ended, exited(0)) << "at stop " << stop;
     ASSERT_LT(stop, 2'000);
   }
+}
+
+/// The lowest descriptor by which a process has the file open, and how many there are.
+[[nodiscard]] std::pair<int, int> descriptors_of(pid_t process, const std::string& path) {
+  std::pair<int, int> found{-1, 0};
+  std::error_code ignored;
+  const std::filesystem::path directory = "/proc/" + std::to_string(process) + "/fd";
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    if (std::filesystem::read_symlink(entry.path(), ignored) != path) continue;
+    const int descriptor = std::stoi(entry.path().filename().string());
+    found.first = found.second == 0 ? descriptor : std::min(found.first, descriptor);
+    ++found.second;
+  }
+  return found;
+}
+
+TEST_F(OvertakenAttach, ByAReplacementBeforeItsLastLookAtTheNameIsAttachedToTheNewOne) {
+  const std::string path = options.directory + "/shmcb." + *options.name;
+  int first = -1;  // by which it opens the segment; a second one follows, by the name again, and the first is closed
+  int tried = 0;
+  for (int stop = 0, overtaken = 1; overtaken != 0; ++stop) {
+    make_anew();
+    overtaken = 0;
+    bool replaced = false;
+    const Ended ended = run_stopped_at_system_call(
+        [&]() -> int {
+          const auto segment = Segment::attach(options);
+          if (!segment) throw std::runtime_error(segment.error().message);
+          return segment->status() == SegmentStatus::current ? 0 : 3;
+        },
+        stop,
+        [&](const Child& child) {
+          overtaken = 1;
+          const auto [lowest, count] = descriptors_of(child.pid(), path);
+          if (first < 0) first = lowest;
+          replaced = count == 1 && lowest == first;
+          if (!replaced) return;
+          std::filesystem::rename(path, path + ".aside");  // it keeps its one link
+          ASSERT_TRUE(Segment::create(options));
+        });
+    SHMCB_SKIP_IF_REFUSED(ended, "no ptrace");
+    std::filesystem::remove(path + ".aside");
+    ASSERT_EQ(ended, exited(0)) << "at stop " << stop;
+    ASSERT_LT(stop, 2'000);
+    tried += replaced ? 1 : 0;
+  }
+  EXPECT_GT(tried, 5);
 }
 
 TEST_F(OvertakenAttach, EachTimeItLooksGivesUp) {

@@ -52,7 +52,8 @@ inline constexpr const char* kExitCodes =
     case Errc::version_exhausted:
     case Errc::group_full:
     case Errc::wrong_group:
-    case Errc::unusable: break;  // of writing to breakers: nothing here does
+    case Errc::memory_lock_limit:
+    case Errc::unusable: break;  // of using breakers: nothing here does
   }
   return tools::exit_software;
 }
