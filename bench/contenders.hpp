@@ -61,6 +61,11 @@ struct Exact {
   static void apply(BreakerConfig& /*config*/) {}
 };
 
+struct Lean {
+  static constexpr const char* kName = "shared memory, lean";
+  static void apply(BreakerConfig& config) { config.accounting = Accounting::lean; }
+};
+
 template <Clock C, class Setting = Exact>
 class InSharedMemory {
  public:
@@ -110,7 +115,8 @@ class TypeErased : public InSharedMemory<C> {
 };
 
 template <Clock C>
-using Contenders = Types<InMemory<C>, InSharedMemory<C>, TypeErased<C>, UnderMutex<RobustMutex, C>,
-                         UnderMutex<BoostMutex, C>, UnderMutex<SpinMutex, C>, UnderMutex<StdMutex, C>>;
+using Contenders =
+    Types<InMemory<C>, InSharedMemory<C>, InSharedMemory<C, Lean>, TypeErased<C>, UnderMutex<RobustMutex, C>,
+          UnderMutex<BoostMutex, C>, UnderMutex<SpinMutex, C>, UnderMutex<StdMutex, C>>;
 
 }  // namespace shmcb::bench

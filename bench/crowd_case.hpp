@@ -114,8 +114,8 @@ template <Clock C>
                             RejectFloor<C>, FailureFloor<10, C>, FailureFloor<1000, C>>;
   using CrowdOperations =
       Types<Admit, RecordSuccess, AdmitAndRecord, Call, Reject, RecordFailure<10>, RecordFailure<1000>>;
-  using CrowdContenders = Types<InMemory<C>, InSharedMemory<C>, UnderMutex<RobustMutex, C>, UnderMutex<BoostMutex, C>,
-                                UnderMutex<SpinMutex, C>, UnderMutex<StdMutex, C>>;
+  using CrowdContenders = Types<InMemory<C>, InSharedMemory<C>, InSharedMemory<C, Lean>, UnderMutex<RobustMutex, C>,
+                                UnderMutex<BoostMutex, C>, UnderMutex<SpinMutex, C>, UnderMutex<StdMutex, C>>;
   std::vector<CrowdCase> cases;
   const auto make = []<class T>(std::type_identity<T>) {
     return [](unsigned breakers) -> std::unique_ptr<Scene> { return std::make_unique<SceneOf<T>>(breakers); };

@@ -218,6 +218,7 @@ class ShmStorage {
       return {named(code), "breaker '" + *name_ + "': its record is corrupt"};
     }
     if (there == brought) {
+      if (!brought.lean) return {};
       const Errc code = cell_.begin_leaving_out();
       return code == Errc::ok ? Error{}
                               : Error{named(code), "breaker '" + *name_ + "': " + std::string{to_string(code)}};

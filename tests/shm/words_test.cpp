@@ -59,9 +59,9 @@ TEST(ControlWord, IsPlainlyClosedExactlyWhenAllAboveTheSuccessesIsZeroAndCallsAr
   for (Bits top = 0; top < 256; ++top) {
     EXPECT_EQ((Control{(top << 56U) | rest}.plainly_closed()), top < 3) << top;
     EXPECT_EQ((Control{(top << 56U) | rest}.closed_and_timed()), top == 3) << top;
-    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration, Successes::written)), top == 0) << top;
-    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration, Successes::left_out)), top == 1) << top;
-    EXPECT_FALSE((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration - 1, Successes::written))) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration)), top < 2) << top;
+    EXPECT_EQ((Control{(top << 56U) | rest}.leaves_out_in_period(kMaxGeneration)), top == 1) << top;
+    EXPECT_FALSE((Control{(top << 56U) | rest}.plainly_in_period(kMaxGeneration - 1))) << top;
     EXPECT_EQ((Control{(top << 56U) | rest}.plainly_open()), top >> 2U == 1U << 4U) << top;
   }
 }

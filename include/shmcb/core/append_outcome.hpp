@@ -72,7 +72,7 @@ template <class Env, bool kFailure>
   const Bits time_us = std::max(std::min(now_us, Entry::kMaxTime), previous.time_us());
   if constexpr (!kFailure) {
     // relaxed: as in AppendOutcome::check_period
-    if (!core.control_relaxed().plainly_in_period(period, Successes::written)) return false;  // 4
+    if (!core.control_relaxed().plainly_in_period(period)) return false;  // 4
   } else {
     if (!opens_nothing(core, period, position, time_us)) return false;  // 4, 6 and 7
   }

@@ -163,9 +163,7 @@ class CellCore {
   /// The rule that a failure of that Closed period is judged by; false: it takes more to judge it, or corrupt.
   [[nodiscard, gnu::always_inline]] bool look_plainly(Bits period, RatioRule& rule) const noexcept {
     const Control named = control();
-    if (!named.plainly_in_period(period, Successes::written) && !named.plainly_in_period(period, Successes::left_out)) {
-      return false;
-    }
+    if (!named.plainly_in_period(period)) return false;
     const RecordCell<Env>* const cell = view_->record(named.record());
     if (cell == nullptr) return false;
     rule = RatioRule::of(Env::load(cell->words[word::window_begin], Env::acquire),  // sync: record-words, all four
@@ -289,12 +287,12 @@ class CellCore {
   /// entries of the ring, or is about to. (docs/design.md, "Lean accounting")
   [[nodiscard]] bool leaves_out_success(Bits period) const noexcept {
     // relaxed: a first look only
-    if (!control_relaxed().plainly_in_period(period, Successes::left_out)) return false;
+    if (!control_relaxed().leaves_out_in_period(period)) return false;
     // sync: hint (acquire): with it comes every mark that a failure before it has raised. So it is read BEFORE the mark
     const Position hint = Env::load(cells_->hint, Env::acquire);
     // acquire: not later than the control word, which says what the breaker was when no failure was near
     if (Env::load(cells_->lean_mark, Env::acquire) > hint) return false;
-    return control_relaxed().plainly_in_period(period, Successes::left_out);  // relaxed: behind the acquire loads
+    return control_relaxed().leaves_out_in_period(period);  // relaxed: behind the acquire loads
   }
 
   /// Has every outcome recorded up to `end`. False: no progress (corrupt).

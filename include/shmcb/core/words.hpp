@@ -111,8 +111,12 @@ struct ControlWord {
     return in_closed_period(generation_of_period) && mode() != Mode::disabled && successes() < Successes::judged;
   }
   /// The same, where no mode and no ramp is set either. ONE compare.
-  [[nodiscard]] constexpr bool plainly_in_period(Bits generation_of_period, Successes what) const noexcept {
-    return (bits & ~kMoves) == (in_plain_closed(what) | (generation_of_period << kGenerationShift));
+  [[nodiscard]] constexpr bool plainly_in_period(Bits generation_of_period) const noexcept {
+    return (bits & ~kMoves & ~in_plain_closed(Successes::left_out)) == generation_of_period << kGenerationShift;
+  }
+  /// The same, where successes may be left out.
+  [[nodiscard]] constexpr bool leaves_out_in_period(Bits generation_of_period) const noexcept {
+    return (bits & ~kMoves) == (in_plain_closed(Successes::left_out) | generation_of_period << kGenerationShift);
   }
 
   /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by
