@@ -143,7 +143,7 @@ class CircuitBreaker {
 
   /// For code that cannot wrap a callback; one storage operation. No classifier and no OnAdmitFailure applies;
   /// transitions and storage failures are reported as those of `call`.
-  [[nodiscard]] Acquired<S> try_acquire() noexcept { return breaker_.try_acquire(); }
+  [[nodiscard, gnu::always_inline]] Acquired<S> try_acquire() noexcept { return breaker_.try_acquire(); }
 
   /// Whether a call has a chance: true in Closed and HalfOpen, in Open once the cooldown is over. Optimistic and free
   /// of side effects. Where the storage fails: false if calls are then turned away, else true.

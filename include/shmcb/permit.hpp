@@ -195,17 +195,13 @@ class BasicBreaker {
 
   /// Asks to run a call. One storage operation.
   [[nodiscard, gnu::always_inline]] Acquired<S> try_acquire() noexcept {
-    const AdmitResult result = storage_.admit();
-    if (result.error != Errc::ok) [[unlikely]] {
-      return Acquired<S>{counted(result.error)};
+    if constexpr (requires(Token& token) { storage_.allows(token); }) {
+      Token token;
+      if (storage_.allows(token)) [[likely]] {
+        return Acquired<S>{Permit<S>{*this, token}};
+      }
     }
-    if (result.transition) [[unlikely]] {
-      report(*result.transition);
-    }
-    if (result.admission == Admission::rejected) {
-      return Acquired<S>{Rejection{storage_.name(), result.state, result.retry_after, result.retry_at}};
-    }
-    return Acquired<S>{Permit<S>{*this, result.token}};
+    return acquired(storage_.admit());
   }
 
   /// Records the outcome of an attempt whose token was released from its permit. Once per token: that is up to the
@@ -281,6 +277,20 @@ class BasicBreaker {
   [[nodiscard]] const S& storage() const noexcept { return storage_; }
 
  private:
+  /// What an admit comes to.
+  [[nodiscard]] Acquired<S> acquired(const AdmitResult& result) noexcept {
+    if (result.error != Errc::ok) [[unlikely]] {
+      return Acquired<S>{counted(result.error)};
+    }
+    if (result.transition) [[unlikely]] {
+      report(*result.transition);
+    }
+    if (result.admission == Admission::rejected) {
+      return Acquired<S>{Rejection{storage_.name(), result.state, result.retry_after, result.retry_at}};
+    }
+    return Acquired<S>{Permit<S>{*this, result.token}};
+  }
+
   [[gnu::always_inline]] Recorded finish(const RecordResult& result) noexcept {
     if (result.error != Errc::ok) [[unlikely]] {
       return {.error = counted(result.error)};

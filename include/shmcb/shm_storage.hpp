@@ -61,13 +61,18 @@ class ShmStorage {
   }
 
   [[nodiscard, gnu::always_inline]] AdmitResult admit() noexcept {
-    std::uint64_t period = 0;
-    if (cell_.allowed(period)) [[likely]] {
-      return {.admission = Admission::allowed,
-              .state = CircuitState::closed,
-              .token = {.period = period, .admission = Admission::allowed}};
+    Token token;
+    if (allows(token)) [[likely]] {
+      return {.admission = Admission::allowed, .state = CircuitState::closed, .token = token};
     }
     return admit_slowly();
+  }
+  /// The whole of a plain Closed admit; false: ask `admit`. For breakers that have no use for the rest of its answer.
+  [[nodiscard, gnu::always_inline]] bool allows(Token& token) const noexcept {
+    std::uint64_t period = 0;
+    if (!cell_.allowed(period)) return false;
+    token = {.period = period, .admission = Admission::allowed};
+    return true;
   }
 
   [[nodiscard, gnu::always_inline]] RecordResult record_outcome(Token token, Outcome outcome,
@@ -84,6 +89,9 @@ class ShmStorage {
         return {.status = RecordStatus::counted};
       }
       return record_allowed(token.period, token.started, false, now_us);
+    }
+    if (token.admission == Admission::allowed && outcome == Outcome::failure) {
+      return record_failure(token.period, token.started, completed_at);
     }
     return record_otherwise(token, outcome, completed_at);
   }
@@ -248,18 +256,20 @@ class ShmStorage {
     return {.status = token.period == kVoidPeriod ? RecordStatus::ignored : RecordStatus::rejected};
   }
 
-  /// What is not a success of an Allowed call.
+  /// What is neither a success nor a failure of an Allowed call.
   [[nodiscard, gnu::noinline]] RecordResult record_otherwise(Token token, Outcome outcome,
                                                              CompletedAt completed_at) noexcept {
     if (token.admission == Admission::rejected) return nothing_to_record(token);
     if (token.admission == Admission::probe) return record_probe(token, outcome, completed_at);
-    if (outcome == Outcome::ignored) {
-      cell_.count_ignored();
-      return {.error = segment_.lost() ? Errc::truncated : Errc::ok, .status = RecordStatus::ignored};
-    }
+    cell_.count_ignored();
+    return {.error = segment_.lost() ? Errc::truncated : Errc::ok, .status = RecordStatus::ignored};
+  }
+
+  [[nodiscard, gnu::noinline]] RecordResult record_failure(std::uint64_t period, std::uint32_t started,
+                                                           CompletedAt completed_at) noexcept {
     const std::uint64_t now_us = time_us(completed_at);
-    if (cell_.template count_plainly<true>(token.period, now_us, notes_)) return {.status = RecordStatus::counted};
-    return record_allowed(token.period, token.started, true, now_us);
+    if (cell_.template count_plainly<true>(period, now_us, notes_)) return {.status = RecordStatus::counted};
+    return record_allowed(period, started, true, now_us);
   }
 
   [[nodiscard, gnu::noinline]] RecordResult record_allowed(std::uint64_t period, std::uint32_t started, bool failure,
@@ -306,9 +316,13 @@ class ShmStorage {
 
   /// Microseconds since the segment's epoch. (An entry of the window holds 8.9 years of them; later ones count as that
   /// old.)
-  [[nodiscard]] std::uint64_t time_us(CompletedAt at) const noexcept {
+  [[nodiscard, gnu::always_inline]] std::uint64_t time_us(CompletedAt at) const noexcept {
     const Instant instant = at ? *at : clock_.now();
-    return static_cast<std::uint64_t>(std::clamp<std::int64_t>((instant - epoch_).count(), 0, kLatestUs));
+    const std::int64_t since = (instant - epoch_).count();
+    if (static_cast<std::uint64_t>(since) <= kLatestUs) [[likely]] {
+      return static_cast<std::uint64_t>(since);
+    }
+    return since < 0 ? 0 : kLatestUs;
   }
   [[nodiscard]] std::uint64_t now_us() const noexcept { return time_us({}); }
   [[nodiscard]] rules::Tick tick_now() const noexcept { return static_cast<rules::Tick>(now_us() / 1'000); }
@@ -337,7 +351,7 @@ class ShmStorage {
                              .state = dress(t->after)};
   }
 
-  static constexpr std::int64_t kLatestUs = static_cast<std::int64_t>(core::kMaxTick) * 1'000;
+  static constexpr std::uint64_t kLatestUs = core::kMaxTick * 1'000;
 
   Cell cell_;
   [[no_unique_address]] C clock_;

@@ -152,13 +152,14 @@ class CellCore {
     judging.mode = word.mode();
     return decode_judging(words, judging) && ring_.fits(judging.settings.window);
   }
-  /// What turns a call away, of the record that `word` names; false: the breaker has moved on, or corrupt.
-  [[nodiscard, gnu::always_inline]] bool look(Control word, Opening& opening) const noexcept {
-    if (view_->record(word.record()) == nullptr) return false;
-    RecordWords words;  // NOLINT(cppcoreguidelines-pro-type-member-init): as in read()
-    RecordPool<Env>(*view_, *presence_).copy(word.record(), words, word::opening_end);
-    // relaxed: as in copy()
-    return control_relaxed() == word && decode_opening(words, opening);
+  /// What turns a call away, of the record that `named` names; false: the breaker has moved on, or corrupt.
+  [[nodiscard, gnu::always_inline]] bool look(Control named, Opening& opening) const noexcept {
+    const RecordCell<Env>* const cell = view_->record(named.record());
+    if (cell == nullptr) return false;
+    opening = Opening::of(Env::load(cell->words[word::opened_at], Env::acquire),  // sync: record-words, all three
+                          Env::load(cell->words[word::counts], Env::acquire),
+                          Env::load(cell->words[word::open_until], Env::acquire));
+    return control_relaxed() == named && opening.valid();  // relaxed: as in copy()
   }
   /// The rule that a failure of that Closed period is judged by; false: it takes more to judge it, or corrupt.
   [[nodiscard, gnu::always_inline]] bool look_plainly(Bits period, RatioRule& rule) const noexcept {
@@ -285,7 +286,7 @@ class CellCore {
 
   /// Whether a success of that period may be left out: the breaker is in it, and no failure stands in the newest
   /// entries of the ring, or is about to. (docs/design.md, "Lean accounting")
-  [[nodiscard]] bool leaves_out_success(Bits period) const noexcept {
+  [[nodiscard, gnu::always_inline]] bool leaves_out_success(Bits period) const noexcept {
     // relaxed: a first look only
     if (!control_relaxed().leaves_out_in_period(period)) return false;
     // sync: hint (acquire): with it comes every mark that a failure before it has raised. So it is read BEFORE the mark

@@ -53,7 +53,7 @@ struct IdentitySystem {
 template <class System>
 class __attribute__((visibility("default"))) ProcessIdentity {
  public:
-  [[nodiscard]] static std::uint64_t current() noexcept {
+  [[nodiscard, gnu::always_inline]] static std::uint64_t current() noexcept {
     // sync: identity-word: the word that is pointed to has been constructed.
     const Word& word = *published_word.load(std::memory_order_acquire);
     const std::uint64_t id = word.load(std::memory_order_relaxed);  // relaxed: the number is all there is
@@ -105,7 +105,7 @@ class __attribute__((visibility("default"))) ProcessIdentity {
 
 /// A nonzero random number that names this process: the same for all its threads until it ends, another one in a forked
 /// child. Two loads and a branch; safe from any thread.
-[[nodiscard]] inline std::uint64_t current_process() noexcept {
+[[nodiscard, gnu::always_inline]] inline std::uint64_t current_process() noexcept {
   return ProcessIdentity<IdentitySystem>::current();
 }
 

@@ -264,18 +264,22 @@ struct Opening {
   std::uint32_t probe_successes = 0;
   std::uint32_t probes_out = 0;
   std::uint64_t rejected_generation = 0;
-};
 
-/// The words before opening_end; false: corrupt.
-[[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Opening& opening) noexcept {
-  opening.opened_at = coding::tick_or_never(words[word::opened_at]);
-  opening.open_until = static_cast<rules::Tick>(words[word::open_until]);
-  opening.probe_successes = coding::high(words[word::counts]);
-  opening.probes_out = (coding::low(words[word::counts]) >> 24U) & 0xFFU;
-  opening.rejected_generation = words[word::counts] & low_bits(24);
-  return words[word::opened_at] <= kMaxTick && opening.probes_out <= kMaxProbes &&
-         words[word::open_until] <= kMaxTick + kMaxDurationMs;
-}
+  /// From the words of a record by these names.
+  [[nodiscard]] static constexpr Opening of(std::uint64_t opened_at, std::uint64_t counts,
+                                            std::uint64_t open_until) noexcept {
+    return {.opened_at = static_cast<rules::Tick>(opened_at) - 1,
+            .open_until = static_cast<rules::Tick>(open_until),
+            .probe_successes = coding::high(counts),
+            .probes_out = (coding::low(counts) >> 24U) & 0xFFU,
+            .rejected_generation = counts & low_bits(24)};
+  }
+  /// False: corrupt. (What is negative is too large without its sign.)
+  [[nodiscard]] constexpr bool valid() const noexcept {
+    return static_cast<std::uint64_t>(opened_at + 1) <= kMaxTick && probes_out <= kMaxProbes &&
+           static_cast<std::uint64_t>(open_until) <= kMaxTick + kMaxDurationMs;
+  }
+};
 
 /// What a failure is judged by where the number of failures is the only rule.
 struct RatioRule {
@@ -321,8 +325,8 @@ struct Judging {
 
 /// The words before opening_end into a record. State, mode and ramp are set by the caller, from the control word.
 [[nodiscard]] constexpr bool decode_opening(const RecordWords& words, Record& record) noexcept {
-  Opening opening;
-  if (!decode_opening(words, opening)) return false;
+  const Opening opening = Opening::of(words[word::opened_at], words[word::counts], words[word::open_until]);
+  if (!opening.valid()) return false;
   record.breaker.opened_at = opening.opened_at;
   record.breaker.open_until = opening.open_until;
   record.breaker.probe_successes = opening.probe_successes;
