@@ -195,8 +195,8 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   words[word::window_generation] = record.window_generation;
   words[word::since] = coding::or_never(b.since);
   words[word::mode_until] = coding::or_never(b.mode_until);
-  words[word::growth] = coding::pair(
-      flag(b.recovered) | (flag(record.leaves_out) << 1U) | (flag(record.left_out) << 2U), b.growth);
+  words[word::growth] =
+      coding::pair(flag(b.recovered) | (flag(record.leaves_out) << 1U) | (flag(record.left_out) << 2U), b.growth);
   coding::encode_settings(record.settings, words);
   words[word::journaled] = record.journaled;
   coding::encode_probes(b.probes, words);
