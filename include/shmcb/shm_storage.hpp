@@ -320,7 +320,7 @@ class ShmStorage {
                        .slow = s.slow,
                        .mode = s.mode,
                        .ramping = s.ramping,
-                       .successes_at_least = s.leaves_out};
+                       .successes_at_least = s.successes_at_least};
     if (s.opened_at != rules::kNever) record.opened_at = instant(s.opened_at);
     return record;
   }

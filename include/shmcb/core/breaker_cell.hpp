@@ -206,7 +206,7 @@ class BreakerCell {
       Position tail = 0;
       if (!core_.ring().touch_tail(work, tail)) break;
       if (!core_.record_all_until(tail + core_.ring().capacity(), work)) break;
-      record.leaves_out = true;
+      record.leaves_out = record.left_out = true;
       const rules::Effects effects{.change = rules::Change::within_generation};
       Errc error = Errc::ok;
       std::optional<CellTransition> none;

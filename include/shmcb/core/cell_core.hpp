@@ -25,7 +25,7 @@ struct CellState {
   std::uint64_t failures = 0;
   std::uint64_t slow = 0;
   std::uint64_t rejected = 0;
-  bool leaves_out = false;  ///< `successes` is a lower bound
+  bool successes_at_least = false;
 };
 
 /// A transition that an operation committed.
@@ -207,7 +207,7 @@ class CellCore {
     if (effects.empties_window || renews) {
       record.window_generation = next.generation();
       record.window_end = 0;
-      record.leaves_out = record.settings.lean;
+      record.leaves_out = record.left_out = record.settings.lean;
       if (!ring_.touch_tail(work, record.window_begin)) {
         error = Errc::corrupt;
         return false;
@@ -245,7 +245,7 @@ class CellCore {
              .ramping = breaker.ramping,
              .opened_at = breaker.opened_at,
              .rejected = rejections(record.rejected_generation),
-             .leaves_out = record.settings.lean && breaker.state != CircuitState::half_open};
+             .successes_at_least = record.left_out && breaker.state != CircuitState::half_open};
     if (state.state == CircuitState::half_open) {
       state.successes = breaker.probe_successes;
       return true;
@@ -288,13 +288,14 @@ class CellCore {
   /// Whether a success of that period may be left out: the breaker is in it, and no failure stands in the newest
   /// entries of the ring, or is about to. (docs/design.md, "Lean accounting")
   [[nodiscard]] bool leaves_out_success(Bits period) const noexcept {
-    // relaxed: a first look only
-    if (!control_relaxed().plainly_in_period(period, Successes::left_out)) return false;
+    const Control word = control_relaxed();  // relaxed: a first look only
+    if (!word.plainly_in_period(period, Successes::left_out)) return false;
     // sync: hint (acquire): with it comes every mark that a failure before it has raised. So it is read BEFORE the mark
     const Position hint = Env::load(cells_->hint, Env::acquire);
     // acquire: not later than the control word, which says what the breaker was when no failure was near
     if (Env::load(cells_->lean_mark, Env::acquire) > hint) return false;
-    return control_relaxed().plainly_in_period(period, Successes::left_out);  // relaxed: behind the acquire loads
+    // relaxed: behind the acquire loads. The same word: under exact settings in between failures raise no mark
+    return control_relaxed() == word;
   }
 
   /// Has every outcome recorded up to `end`. False: no progress (corrupt).

@@ -44,6 +44,7 @@ struct Record {
   std::uint64_t window_begin = 0;         ///< the position at which that period began: nothing before it counts
   std::uint64_t window_end = 0;           ///< the flagged entry that ended it; 0: not ended by a full window
   bool leaves_out = false;                ///< every failure of that period has raised the lean mark
+  bool left_out = false;                  ///< successes of that period may have been left out
   std::uint64_t journaled = 0;            ///< how many entries of the journal tell of this breaker
   NoteText note;                          ///< of the mode
 };
@@ -72,7 +73,7 @@ enum Index : std::size_t {
   window_end = 12,
   window_generation = 13,
   since = 14,   // +1; 0: not known
-  growth = 15,  // {leaves out 33, recovered 32, growth of the cooldown 31..0}
+  growth = 15,  // {left out 34, leaves out 33, recovered 32, growth of the cooldown 31..0}
   state_end = 16,
   // The rest of the settings:
   cooldown = 16,
@@ -194,7 +195,8 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   words[word::window_generation] = record.window_generation;
   words[word::since] = coding::or_never(b.since);
   words[word::mode_until] = coding::or_never(b.mode_until);
-  words[word::growth] = coding::pair(flag(b.recovered) | (flag(record.leaves_out) << 1U), b.growth);
+  words[word::growth] = coding::pair(
+      flag(b.recovered) | (flag(record.leaves_out) << 1U) | (flag(record.left_out) << 2U), b.growth);
   coding::encode_settings(record.settings, words);
   words[word::journaled] = record.journaled;
   coding::encode_probes(b.probes, words);
@@ -341,6 +343,7 @@ struct Judging {
   record.breaker.growth = coding::low(words[word::growth]);
   record.breaker.recovered = (coding::high(words[word::growth]) & 1U) != 0;
   record.leaves_out = (coding::high(words[word::growth]) & 2U) != 0;
+  record.left_out = (coding::high(words[word::growth]) & 4U) != 0;
   return words[word::lease_at] <= kMaxTick && words[word::since] <= kMaxTick &&
          words[word::mode_until] <= kMaxTick + kMaxDurationMs;
 }

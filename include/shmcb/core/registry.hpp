@@ -180,7 +180,7 @@ class Registry {
     prepared.record_owner = {Env::load(view_->record(prepared.record)->owner, Env::relaxed)};  // relaxed: our own word
     Record record;
     record.settings = settings;
-    record.leaves_out = settings.lean;
+    record.leaves_out = record.left_out = settings.lean;
     record.breaker.since = now;
     Bits generation = 0;
     if (!begin_life(cells, prepared.ring, record, generation, work)) {
