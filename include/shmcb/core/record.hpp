@@ -63,7 +63,7 @@ enum Index : std::size_t {
   ratio = 4,  // {failures 63..32, window 31..0}
   within = 5,
   consecutive = 6,  // {lean 32, failures 31..0}
-  mode_until = 7,  // +1; 0: no end
+  mode_until = 7,   // +1; 0: no end
   rate = 8,         // {percent 63..32, minimum calls 31..0}
   slow = 9,         // {reopen 63, percent 62..32, minimum calls 31..0}
   slower_than = 10,
@@ -195,8 +195,8 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   words[word::window_generation] = record.window_generation;
   words[word::since] = coding::or_never(b.since);
   words[word::mode_until] = coding::or_never(b.mode_until);
-  words[word::growth] = coding::pair(
-      flag(b.recovered) | (flag(record.leaves_out) << 1U) | (flag(record.left_out) << 2U), b.growth);
+  words[word::growth] =
+      coding::pair(flag(b.recovered) | (flag(record.leaves_out) << 1U) | (flag(record.left_out) << 2U), b.growth);
   coding::encode_settings(record.settings, words);
   words[word::journaled] = record.journaled;
   coding::encode_probes(b.probes, words);
@@ -225,8 +225,9 @@ constexpr void decode_text(const std::uint64_t* words, std::array<char, kBytes>&
   s.reopen_on_slow_probe = words[word::slow] >> 63U != 0;
   s.slower_than_ms = static_cast<std::int64_t>(words[word::slower_than]);
   // One comparison each: what is too small is very large without its sign.
-  return s.window - 1 < kMaxWindow && s.window >= s.failures && words[word::within] - 1 < std::uint64_t{kMaxDurationMs} &&
-         s.rate_percent <= 100 && s.slow_percent <= 100 && words[word::slower_than] <= std::uint64_t{kMaxDurationMs};
+  return s.window - 1 < kMaxWindow && s.window >= s.failures &&
+         words[word::within] - 1 < std::uint64_t{kMaxDurationMs} && s.rate_percent <= 100 && s.slow_percent <= 100 &&
+         words[word::slower_than] <= std::uint64_t{kMaxDurationMs};
 }
 
 /// All settings; false: corrupt.
