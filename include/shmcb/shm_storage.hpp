@@ -55,10 +55,19 @@ class ShmStorage {
   }
 
   ShmStorage(const ShmStorage&) = default;
-  ShmStorage& operator=(const ShmStorage&) = default;
-  ~ShmStorage() {
-    if (notes_.left_out() != 0) tell_left_out();
+  ShmStorage& operator=(const ShmStorage& other) {
+    if (this == &other) return *this;
+    end_handle();
+    cell_ = other.cell_;
+    clock_ = other.clock_;
+    random_ = other.random_;
+    epoch_ = other.epoch_;
+    segment_ = other.segment_;
+    name_ = other.name_;
+    notes_ = other.notes_;
+    return *this;
   }
+  ~ShmStorage() { end_handle(); }
 
   [[nodiscard, gnu::always_inline]] AdmitResult admit() noexcept {
     Token token;
@@ -282,6 +291,9 @@ class ShmStorage {
     return finish_record(r);
   }
 
+  void end_handle() noexcept {
+    if (notes_.left_out() != 0) tell_left_out();
+  }
   [[gnu::noinline]] void tell_left_out() noexcept {
     if (const std::uint64_t left_out = notes_.take_left_out(); left_out != 0) cell_.count_left_out(left_out);
   }

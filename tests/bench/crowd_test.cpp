@@ -49,7 +49,8 @@ TEST(Crowd, RunsEveryContenderInEveryForm) {
   }
   std::set<Key> expected;
   for (const char* breakers : {"one", "each"}) {
-    for (const char* contender : {"shared memory", "robust pthread mutex", "interprocess_mutex", "spin lock"}) {
+    for (const char* contender :
+         {"shared memory", "shared memory, lean", "robust pthread mutex", "interprocess_mutex", "spin lock"}) {
       expected.insert({"processes", contender, breakers});
       expected.insert({"threads", contender, breakers});
     }
@@ -85,7 +86,7 @@ TEST(Crowd, HasTailsOfEveryContenderInEverySituation) {
       last = one[quantile].get<double>();
     }
   }
-  EXPECT_EQ(seen.size(), 3U * 6U);
+  EXPECT_EQ(seen.size(), 3U * 7U);
 }
 
 TEST(Crowd, RefusesWhatItCannotDo) {

@@ -30,7 +30,7 @@ grep -q 'the same on every 64-bit target' refused.log || {
 }
 
 "$cxx" "${flags[@]}" -malign-double -c "$top/tests/bits32/attach.cpp" \
-  "$top"/src/shm/{futex,participants,segment,segment_files,sigbus_guard}.cpp
+  "$top"/src/shm/{futex,mapped_memory,participants,segment,segment_files,sigbus_guard}.cpp
 "$cxx" -m32 ./*.o -o attach32 -latomic
 
 "$inspect" create --segment "$segment" --breakers 4

@@ -114,7 +114,8 @@ struct Arena {
           .successes = record.successes,
           .failures = record.failures,
           .slow = record.slow,
-          .rejected = record.rejected};
+          .rejected = record.rejected,
+          .successes_at_least = record.successes_at_least};
 }
 
 /// Performs an operation as users do, on the storage.

@@ -116,7 +116,7 @@ class BreakerCase {
       std::optional<Transition> transition;
       const Answer answer = start_.perform(op, transition, circumstances(op));
       latest_ = std::max(latest_, op.at);
-      if (event.answer == answer && event.transition == transition) continue;
+      if (agrees(event.answer, answer) && event.transition == transition) continue;
       event.ended = 0;
       result_.failure = "already the preparation answers otherwise than the rules: " + text_of(event);
       return false;

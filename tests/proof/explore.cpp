@@ -75,6 +75,7 @@ class Explorer {
   /// Runs one; with `each_death` also with each participant dying before each of its writes.
   void run(BreakerScenario scenario, bool each_death = false) {
     ++totals_.scenarios;
+    scenario.stage.fresh = static_cast<std::uint32_t>(number_ % (1U << scenario.participants.size()));
     if (!each_death || !options_.schedule.empty()) {
       (void)run_once(scenario);
       return;
@@ -126,8 +127,9 @@ class Explorer {
   }
 
   /// All schedules with at most so many preemptions.
-  void run_bounded(const BreakerScenario& scenario, std::uint32_t preemptions) {
+  void run_bounded(BreakerScenario scenario, std::uint32_t preemptions) {
     ++totals_.scenarios;
+    scenario.stage.fresh = static_cast<std::uint32_t>(number_ % (1U << scenario.participants.size()));
     const CaseResult r = perform(
         scenario,
         {.limit = 0, .preemptions = preemptions, .bounded_limit = options_.limit, .schedule = options_.schedule});
@@ -142,8 +144,9 @@ class Explorer {
     count(r, {});
   }
 
-  void run_randomly(const BreakerScenario& scenario, std::uint64_t executions, std::uint64_t seed) {
+  void run_randomly(BreakerScenario scenario, std::uint64_t executions, std::uint64_t seed) {
     ++totals_.scenarios;
+    scenario.stage.fresh = static_cast<std::uint32_t>(number_ % (1U << scenario.participants.size()));
     const CaseResult r = perform(scenario, {.random = executions, .seed = seed, .schedule = options_.schedule});
     count(r, scenario.deaths);
   }
@@ -208,6 +211,16 @@ void for_each_state(const std::function<void(const BreakerScenario&, const Small
   for (const std::string_view name : {"plain", "slow", "ramp"}) {
     const std::vector<Settings> settings = family(name);
     for (const Op& first : first_operations()) {
+      for (const SmallState& state : small_states(settings, kDepthBehind, first))
+        f({.settings = settings}, state);
+    }
+  }
+  for (const std::string_view name : kLeanFamilies) {
+    const std::vector<Settings> settings = family(name);
+    for (const SmallState& state : small_states(settings, kDepthBehind))
+      f({.settings = settings}, state);
+    for (const Op& first : first_operations()) {
+      if (first.kind != Op::Kind::replace) continue;
       for (const SmallState& state : small_states(settings, kDepthBehind, first))
         f({.settings = settings}, state);
     }
@@ -306,14 +319,16 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
   std::vector<Family> families;
   for (const std::string_view name : kFamilies)
     families.push_back({{.settings = family(name)}, small_states(family(name), kDepth)});
-  // What depends on chance and on deaths: beyond those, so that their numbers stay; where the number of scenarios is
+  // What depends on chance and on deaths, and lean accounting: beyond those, so that their numbers stay; where the number of scenarios is
   // the caller's, every sixth.
   const std::vector<Settings> jitter = family("jitter");
   const std::vector<Settings> reclaims{reclaiming(2), reclaiming(2), reclaiming(2)};
-  const std::vector<Family> others{
+  std::vector<Family> others{
       {{.settings = jitter, .draws = kDraws}, small_states(jitter, kDepth)},
       {{.settings = reclaims}, small_states(reclaims, kDepth)},
   };
+  for (const std::string_view name : kLeanFamilies)
+    others.push_back({{.settings = family(name)}, small_states(family(name), kDepth)});
   const bool randomly = random_executions > 0;
   for (std::uint64_t n = 0; n < (randomly ? scenarios : scenarios + scenarios / 5); ++n) {
     Dice dice(options.seed * 1'000'003 + n);
@@ -353,6 +368,104 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
       explorer.run_randomly(scenario, random_executions, options.seed + n);
     } else {
       explorer.run(scenario);
+    }
+  }
+}
+
+/// Lean accounting: successes against failures and whatever else may happen, while the lean mark is anywhere between
+/// far behind the tail and a ring before it.
+void lean(Explorer& explorer, bool deaths) {
+  using Ops = std::vector<Op>;
+  const auto outcomes = [](std::string_view text) {
+    Ops ops;
+    for (const char c : text) {
+      ops.push_back({.kind = Op::Kind::record, .token = 0, .outcome = c == 'F' ? Outcome::failure : Outcome::success});
+    }
+    return ops;
+  };
+  const Ops look{{.kind = Op::Kind::snapshot}};
+  const Ops anew{{.kind = Op::Kind::force, .to = CircuitState::closed}};
+  const Ops other{{.kind = Op::Kind::replace, .settings = 1}};
+  const Ops another{{.kind = Op::Kind::replace, .settings = 2}};
+  const Ops closed{{.kind = Op::Kind::mode, .mode = Mode::forced_closed}};
+  const Ops disabled{{.kind = Op::Kind::mode, .mode = Mode::disabled}};
+  const std::vector<Ops> first{outcomes("S"), outcomes("SS"), outcomes("F"), outcomes("FS"), outcomes("SF")};
+  const std::vector<Ops> second{outcomes("F"), outcomes("FF"), outcomes("FS"), outcomes("S"), look,
+                                anew,          other,          another,        closed,        disabled};
+  const std::vector<std::array<Ops, 3>> three{{outcomes("S"), outcomes("F"), outcomes("F")},
+                                              {outcomes("S"), outcomes("S"), outcomes("F")},
+                                              {outcomes("S"), outcomes("F"), look},
+                                              {outcomes("S"), outcomes("F"), other},
+                                              {outcomes("S"), outcomes("F"), another},
+                                              {outcomes("F"), other, another},
+                                              {outcomes("S"), other, another},
+                                              {outcomes("S"), outcomes("F"), anew}};
+  for (const std::string_view name : kLeanFamilies) {
+    for (const std::uint32_t replaced : {0U, 1U}) {
+      // Recorded before: nothing, or a failure and so many successes behind it.
+      for (const int before : {-1, 0, 5, 6, 7, 14, 15, 16, 17}) {
+        for (const bool tiny : {false, true}) {
+          BreakerScenario scenario{.settings = family(name), .tiny = tiny};
+          scenario.stage.quiet_journal = true;
+          if (replaced != 0) scenario.prepare = other;
+          scenario.prepare.push_back({.kind = Op::Kind::admit, .token = 0});
+          const Ops recorded = outcomes(before < 0 ? "" : "F" + std::string(static_cast<std::size_t>(before), 'S'));
+          scenario.prepare.insert(scenario.prepare.end(), recorded.begin(), recorded.end());
+          const auto run = [&](std::vector<Ops> participants) {
+            if (!explorer.next()) return;
+            scenario.participants = std::move(participants);
+            explorer.run(scenario, deaths);
+          };
+          for (const Ops& a : first) {
+            for (const Ops& b : second)
+              run({a, b});
+          }
+          for (const auto& each : three)
+            run({each[0], each[1], each[2]});
+        }
+      }
+    }
+  }
+  if (deaths) return;
+  // One stands still anywhere while the other fills the ring behind a failure, under settings that come and go.
+  for (const std::uint32_t window : {3U, 9U}) {
+    Settings settings = family("lean")[0];
+    settings.window = window;
+    settings.failures = 3;
+    settings.within_ms = 1'000;
+    Settings exact = settings;
+    exact.lean = false;
+    exact.revision = 1;
+    Settings again = settings;
+    again.revision = 2;
+    for (const std::string_view stops : {"S", "F", "SS"}) {
+      for (const int variant : {0, 1, 2, 3}) {
+        for (const bool tiny : {false, true}) {
+          if (!explorer.next()) continue;
+          BreakerScenario scenario{.settings = {settings, exact, again}, .tiny = tiny};
+          scenario.stage.quiet_journal = true;
+          scenario.prepare.push_back({.kind = Op::Kind::admit, .token = 0});
+          const Ops held = outcomes("F" + std::string(window - 2, 'S'));
+          scenario.prepare.insert(scenario.prepare.end(), held.begin(), held.end());
+          Ops goes_on;
+          const auto then = [&](const Ops& ops) { goes_on.insert(goes_on.end(), ops.begin(), ops.end()); };
+          if (variant == 1 || variant == 3) then(other);
+          then(outcomes("F"));
+          then(look);
+          then(outcomes(std::string(variant >= 2 ? 19 : window == 9 ? 8 : 14, 'S')));
+          then(look);
+          scenario.participants = {outcomes(stops), goes_on};
+          if (variant == 1 || variant == 3) {  // a third: two preemptions reach further
+            scenario.participants.push_back({another[0], look[0]});
+          } else {
+            goes_on = outcomes("F");
+            then(look);
+            auto& busy = scenario.participants[1];
+            busy.insert(busy.end(), goes_on.begin(), goes_on.end());
+          }
+          explorer.run_bounded(scenario, 2);
+        }
+      }
     }
   }
 }
@@ -539,6 +652,8 @@ const std::map<std::string, Set>& all_sets() {
             if (e.next()) e.run_check(o.seed * 1'000'003 + n);
           }
         }}},
+      {"lean", {"lean accounting: 2 or 3 around the mark", [](Explorer& e, const Options&) { lean(e, false); }}},
+      {"lean-deaths", {"the same, a death before every write", [](Explorer& e, const Options&) { lean(e, true); }}},
       {"laps", {"1 outcome beside up to 33, laps and periods later", [](Explorer& e, const Options&) { laps(e); }}},
       {"registry", {"names, places and the arena", [](Explorer& e, const Options&) { registry(e, false); }}},
       {"registry-deaths",

@@ -26,7 +26,8 @@ using Tokens = std::array<Token, kTokens>;
           .successes = state.successes,
           .failures = state.failures,
           .slow = state.slow,
-          .rejected = state.rejected};
+          .rejected = state.rejected,
+          .successes_at_least = state.successes_at_least};
 }
 
 /// Who performs: what belongs to a process and not to the segment.

@@ -51,9 +51,21 @@ struct Answer {
   std::uint64_t failures = 0;
   std::uint64_t slow = 0;
   std::uint64_t rejected = 0;
+  bool successes_at_least = false;
 
   friend bool operator==(const Answer&, const Answer&) = default;
 };
+
+/// Whether `seen` may be answered where exact accounting answers `exact`: fewer successes, if it says so and lean
+/// accounting may have left some out (it does not say so where that had not begun); no other difference.
+[[nodiscard]] inline bool agrees(const Answer& seen, Answer exact) {
+  if (seen.successes_at_least && exact.successes_at_least) {
+    exact.successes = std::min(exact.successes, seen.successes);
+  } else if (exact.successes_at_least) {
+    exact.successes_at_least = false;
+  }
+  return seen == exact;
+}
 
 struct Transition {
   TransitionReason reason = TransitionReason::none;
@@ -89,7 +101,8 @@ struct Event {
 
 class Reference {
  public:
-  explicit Reference(const std::vector<Settings>& settings) : all_settings_(&settings), settings_(settings[0]) {
+  explicit Reference(const std::vector<Settings>& settings)
+      : all_settings_(&settings), settings_(settings[0]), lean_(settings[0].lean) {
     breaker_.since = 0;
   }
 
@@ -151,7 +164,8 @@ class Reference {
     if (!judged_ || op.kind != Op::Kind::record || op.outcome == Outcome::ignored) return false;
     const Token& token = tokens_[op.token];
     return token.admission == Admission::allowed && token.period == generation_ &&
-           breaker_.state == CircuitState::closed && rules::mode_at(breaker_, op.at) != Mode::disabled;
+           breaker_.state == CircuitState::closed && rules::mode_at(breaker_, op.at) != Mode::disabled &&
+           !may_be_left_out(op);
   }
 
   /// A snapshot at rest.
@@ -171,6 +185,7 @@ class Reference {
     answer.failures = counts.failures;
     answer.successes = counts.entries - counts.failures;
     answer.slow = counts.slow;
+    answer.successes_at_least = lean_;
     return answer;
   }
   [[nodiscard]] std::uint64_t generation() const { return generation_; }
@@ -211,7 +226,7 @@ class Reference {
     mix(breaker_.probe_successes);
     for (std::uint32_t i = 0; i < breaker_.probes.count; ++i)
       mix(breaker_.probes.id[i] * 256 + breaker_.probes.owner[i]);
-    mix(chosen_);
+    mix(chosen_ * 2 + (lean_ ? 1 : 0));
     for (std::size_t i = 0; i < count_; ++i) {
       mix(window_[i].at);
       mix((window_[i].failure ? 2 : 0) + (window_[i].slow ? 1 : 0));
@@ -344,6 +359,12 @@ class Reference {
     return at;
   }
 
+  /// By lean accounting: an outcome that nobody sees, and so none that has been judged.
+  [[nodiscard]] bool may_be_left_out(const Op& op) const {
+    return op.outcome == Outcome::success && settings_.lean && breaker_.mode == Mode::automatic && !breaker_.ramping &&
+           counted(settings_).failures == 0;
+  }
+
   /// The entries of the window as of the newest.
   [[nodiscard]] rules::WindowCounts counted(const Settings& settings) const {
     rules::WindowCounts counts;
@@ -374,11 +395,16 @@ class Reference {
     carry_out(rules::replace_settings(breaker_, settings_, settings, now, with.draw), none);
     settings_ = settings;
     chosen_ = which;
+    // Only an outcome of Closed is left out; what the window of an earlier period holds was counted by its settings.
+    if (breaker_.state == CircuitState::closed) lean_ = lean_ || settings_.lean;
   }
 
   void carry_out(const rules::Effects& effects, std::optional<Transition>& transition) {
     if (effects.change == rules::Change::transition) ++generation_;
-    if (effects.empties_window) count_ = 0;
+    if (effects.empties_window) {
+      count_ = 0;
+      lean_ = settings_.lean;
+    }
     if (effects.resets_rejected) rejected_ = 0;
     if (effects.reason == TransitionReason::none) return;
     transition = Transition{effects.reason, effects.from, breaker_.state, effects.at};
@@ -387,6 +413,7 @@ class Reference {
   const std::vector<Settings>* all_settings_;
   Settings settings_;
   std::size_t chosen_ = 0;  // of all
+  bool lean_ = false;       // successes of the window's period may have been left out
   rules::Breaker breaker_{};
   std::array<Entry, kMostEntries> window_{};
   std::size_t count_ = 0;
@@ -513,8 +540,8 @@ class Linearizer {
       std::optional<Transition> transition;
       const Answer answer = next.perform(event.op, transition, with);
       // The counts in a report are of a moment after the transition: exact where nothing ran beside it.
-      if (event.after && transition && !overlaps(i) && *event.after != next.look()) return false;
-      return (event.ended == Event::kNever || answer == event.answer || is_only_likely(i, answer.status)) &&
+      if (event.after && transition && !overlaps(i) && !agrees(*event.after, next.look())) return false;
+      return (event.ended == Event::kNever || agrees(event.answer, answer) || is_only_likely(i, answer.status)) &&
              go_on(next, without, {transition, i, opener}, made);
     });
     if (found || !modes_) return found;
@@ -591,7 +618,7 @@ class Linearizer {
       dead_admits += event.ended == Event::kNever && event.op.kind == Op::Kind::admit ? 1U : 0U;
     if (seen.rejected > shown.rejected || seen.rejected + dead_admits < shown.rejected) return false;
     shown.rejected = seen.rejected;
-    return seen == shown && search(now, without, made);
+    return agrees(seen, shown) && search(now, without, made);
   }
 
   /// A snapshot beside other operations: first the record, then the window of that period.
@@ -617,8 +644,9 @@ class Linearizer {
       return found;
     }
     const bool same = period == now.generation();
-    if (same && (seen.failures != shown.failures || seen.successes != shown.successes || seen.slow != shown.slow ||
-                 seen.rejected > shown.rejected)) {
+    const bool fewer = shown.successes_at_least && seen.successes < shown.successes;
+    if (same && (seen.failures != shown.failures || (seen.successes != shown.successes && !fewer) ||
+                 seen.slow != shown.slow || seen.rejected > shown.rejected)) {
       return false;
     }
     const std::uint64_t keeps = std::exchange(period, 0);

@@ -68,6 +68,14 @@ inline constexpr Tick kSlice = 10;  // cooldown and probe timeout
     s.cooldown_jitter = 50;
     s.ramp_ms = 10;
     s.ramp_start_percent = 30;
+  } else if (name == "lean" || name == "lean-run") {
+    s.lean = true;
+    s.success_threshold = s.probe_limit = 1;
+    if (name == "lean-run") s.consecutive_failures = 2;
+    if (name == "lean-run") s.failures = 0;
+  } else if (name == "lean-later") {
+    s.window = 2;
+    s.success_threshold = s.probe_limit = 1;
   }
   Settings larger = s;  // what `replace` brings
   larger.window += 1;
@@ -77,9 +85,13 @@ inline constexpr Tick kSlice = 10;  // cooldown and probe timeout
   smaller.window = 1;
   smaller.failures = s.failures != 0 ? 1 : 0;
   smaller.revision = 2;
+  if (name == "lean") smaller.lean = false;
+  if (name == "lean-later") larger.lean = smaller.lean = true;
   return {s, larger, smaller};
 }
 inline constexpr std::string_view kFamilies[] = {"plain", "small", "one", "rate", "run", "slow", "ramp"};
+/// With lean accounting: replaced by exact, never replaced by it, and set in the midst of a period.
+inline constexpr std::string_view kLeanFamilies[] = {"lean", "lean-run", "lean-later"};
 
 /// What chance gives where it matters: no two have the same cooldown, and only the first gets through a fresh ramp.
 inline constexpr std::array<std::uint32_t, kMaxParticipants + 1> kDraws = {250, 600, 999, 400};

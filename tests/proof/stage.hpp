@@ -32,6 +32,7 @@ struct StageOptions {
   std::uint32_t records = 0;   ///< 0: as many as production has
   std::uint32_t rings = 0;     ///< slots for all; 0: enough for each breaker
   bool quiet_journal = false;  ///< no points in the journal: nothing that a breaker does depends on it
+  std::uint32_t fresh = 0;     ///< bits: the participants whose handles have not appended yet; the others know the tail
   bool spares = true;          ///< each participant has a record in hand, as one has that has published before
 };
 
@@ -87,6 +88,11 @@ class Stage {
       Errc error = Errc::ok;
       spare_[i] = core::RecordPool<Env>(view_, presence(i)).claim(error);
     }
+    const auto& cells = *view_.breaker(0);
+    const core::RingWord word{Env::load(cells.ring, Env::acquire)};
+    typename core::Ring<Env>::Tail tail;
+    const core::Ring<Env> ring(view_.ring(word), word.capacity(), &view_.breaker(0)->hint);
+    if (ring.locate_tail(tail) && tail.position > ring.capacity()) tail_ = tail.position;
     scheduler_.begin_scenario();
   }
   /// What belongs to the processes, as at the beginning of an execution.
@@ -94,6 +100,7 @@ class Stage {
     for (std::size_t i = 0; i < kEpilogue + 1; ++i) {
       revive(i);
       starts_[i] = core::LocalNotes{};
+      if (i < kMaxParticipants && (options_.fresh >> i & 1U) == 0) starts_[i].start_from(tail_);
     }
   }
 
@@ -348,10 +355,10 @@ class Stage {
     static constexpr const char* kFirst[] = {"control", "incarnation", "owner", "ring",
                                              "bytes",   "hash",        "next",  "group"};
     static constexpr const char* kLane[] = {"rejected", "rejected-before", "ramp-rejected", "failures",
-                                            "ignored",  "stale",           "abandoned",     "-"};
+                                            "ignored",  "stale",           "abandoned",     "left-out"};
     if (part < 8) return breaker + kFirst[part];
     if (part < 24) return breaker + "name";
-    if (part < 32) return breaker + (part == 24 ? "hint" : "first");
+    if (part < 32) return breaker + (part == 24 ? "hint" : part == 25 ? "lean-mark" : "first");
     return breaker + "lane" + std::to_string((part - 32) / 8) + "." + kLane[(part - 32) % 8];
   }
 
@@ -363,6 +370,7 @@ class Stage {
   std::array<std::optional<core::Presence>, kPresences> presences_;
   std::array<std::uint32_t, kMaxParticipants> spare_{};
   std::array<core::LocalNotes, kPresences> starts_{};
+  std::uint64_t tail_ = 0;  // as the executions begin; 0: nothing appended yet
   std::array<std::uint32_t, kPresences> draws_{};
   const std::vector<Settings>* settings_ = nullptr;
 };

@@ -253,7 +253,8 @@ class CellCore {
     if (!count_window(record, count, work)) return false;
     const rules::WindowCounts counts = count.counts();
     state.failures = counts.failures;
-    state.successes = counts.entries - counts.failures;
+    // What the ring still has is of an earlier time than the newest outcome, which it may not have.
+    state.successes = record.leaves_out && !records_all() ? 0 : counts.entries - counts.failures;
     state.slow = counts.slow;
     return true;
   }
@@ -297,6 +298,12 @@ class CellCore {
     if (Env::load(cells_->lean_mark, Env::acquire) > hint) return false;
     // relaxed: behind the acquire loads. The same word: under exact settings in between failures raise no mark
     return control_relaxed() == word;
+  }
+
+  /// Whether every outcome is recorded just now, because a failure is near. For who has located the tail: with it come
+  /// the marks of the failures before it.
+  [[nodiscard]] bool records_all() const noexcept {
+    return Env::load(cells_->lean_mark, Env::relaxed) > ring_.hint();  // relaxed: behind the acquire loads of the tail
   }
 
   /// Has every outcome recorded up to `end`. False: no progress (corrupt).
