@@ -33,8 +33,8 @@ struct SegmentOptions {
   /// At attach: the same, and have the pages stay (mlock). Where that is refused they are only brought in, and
   /// `Segment::lock_error` says why.
   bool lock_memory = false;
-  /// At creation and at attach: ask for huge pages (MADV_HUGEPAGE). The mount of `directory` decides; what came of it is
-  /// `Segment::memory().huge`. See docs/performance.md, "Memory".
+  /// At creation and at attach: ask for huge pages (MADV_HUGEPAGE). The mount of `directory` decides; what came of it
+  /// is `Segment::memory().huge`. See docs/performance.md, "Memory".
   bool huge_pages = false;
   /// At attach: a file that somebody cuts short becomes an error (`truncated`) of every operation instead of the death
   /// of the process. Installs a handler of SIGBUS, once in the life of the process, which passes on to the handler that

@@ -121,8 +121,8 @@ class BasicTscClock {
   /// An interval that is longer (0.5 to 1 s) may have a suspended machine in it: no rate is taken from it.
   static constexpr std::uint64_t kLongest = std::uint64_t{1} << 31U;
   static constexpr std::int64_t kLongestNs = std::int64_t{1} << 31U;  // shifted by kRateShift it does not overflow
-  /// The clock was read somewhere between two looks at the counter; where they are further apart than this (0.5 to 1 us)
-  /// the thread was interrupted, and it is no anchor.
+  /// The clock was read somewhere between two looks at the counter; where they are further apart than this (0.5 to 1
+  /// us) the thread was interrupted, and it is no anchor.
   static constexpr std::uint64_t kMostBetween = std::uint64_t{1} << 11U;
   static constexpr unsigned kRateShift = 32;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Where the pages of a mapping are: brought in, locked, or as huge ones. All of it belongs to this process's mapping and
-// not to the segment, and none of it goes over to a forked child.
+// Where the pages of a mapping are: brought in, locked, or as huge ones. All of it belongs to this process's mapping
+// and not to the segment, and none of it goes over to a forked child.
 #pragma once
 
 #include <cstddef>

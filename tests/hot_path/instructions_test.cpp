@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What the path of every call is made of: a tracer steps through one operation as the compiler made it and looks at each
-// instruction that is executed. Pinned are their number, the calls and the locked ones. A program of its own, which is
-// compiled with -O2 whatever the build: no other file's version of an inline function gets into it.
+// What the path of every call is made of: a tracer steps through one operation as the compiler made it and looks at
+// each instruction that is executed. Pinned are their number, the calls and the locked ones. A program of its own,
+// which is compiled with -O2 whatever the build: no other file's version of an inline function gets into it.
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
@@ -255,8 +255,9 @@ TEST(HotPathInstruction, IsSeenIfItIsLockedOrACall) {
   EXPECT_EQ(executed->calls(), 1U) << *executed;
 }
 
-// The limits are those of now, rounded up over what g++ 12 and clang++ 14 make of it; whoever makes a path shorter lowers
-// them. A branch or a load more is for tools/bench --instructions --check to see; this is for a call, a lock or a copy.
+// The limits are those of now, rounded up over what g++ 12 and clang++ 14 make of it; whoever makes a path shorter
+// lowers them. A branch or a load more is for tools/bench --instructions --check to see; this is for a call, a lock or
+// a copy.
 
 TEST_F(HotPathInstructions, OfAClosedAdmitAreAHandfulWithoutACallAndWithoutALock) {
   std::uint64_t period = 0;

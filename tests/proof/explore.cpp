@@ -319,8 +319,8 @@ void drawn(Explorer& explorer, const Options& options, std::size_t participants,
   std::vector<Family> families;
   for (const std::string_view name : kFamilies)
     families.push_back({{.settings = family(name)}, small_states(family(name), kDepth)});
-  // What depends on chance and on deaths, and lean accounting: beyond those, so that their numbers stay; where the number of scenarios is
-  // the caller's, every sixth.
+  // What depends on chance and on deaths, and lean accounting: beyond those, so that their numbers stay; where the
+  // number of scenarios is the caller's, every sixth.
   const std::vector<Settings> jitter = family("jitter");
   const std::vector<Settings> reclaims{reclaiming(2), reclaiming(2), reclaiming(2)};
   std::vector<Family> others{

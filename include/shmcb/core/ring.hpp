@@ -277,8 +277,8 @@ class WindowCount {
   [[nodiscard]] Position first() const noexcept { return first_; }
 
  private:
-  // Generations and times never decrease along the ring: what counts is one run that ends in front of `end`. So where the
-  // oldest that the window has room for counts, all behind it do.
+  // Generations and times never decrease along the ring: what counts is one run that ends in front of `end`. So where
+  // the oldest that the window has room for counts, all behind it do.
   [[nodiscard]] bool count_back(Position end, Bits oldest) noexcept {
     const Position limit = std::max(begin_, end - std::min<Position>(ring_.capacity() - 1, at_most_));
     end_ = first_ = end;
