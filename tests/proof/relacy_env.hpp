@@ -344,6 +344,7 @@ class Stage {
     know(cells.group, name + "group");
     know(cells.name[0], name + "name");
     know(cells.hint, name + "hint");
+    know(cells.lean_mark, name + "lean mark");
     know(cells.first, name + "first position");
     know(cells.lanes[0].rejected, name + "rejections");
     const auto ring = core::RingWord::request(core::kMinRing).assigned_at(index);

@@ -315,6 +315,34 @@ struct Append : Recording<Append, 3> {
   }
 };
 
+/// Lean accounting: a failure, and a ring later a success whose thread has not heard of it but by the hint. Were it left
+/// out, then at no point: in front of the second failure's leaving the window it would have pushed out the first.
+struct Lean : Recording<Lean, 2> {
+  static void build(Stage<Env>& stage) {
+    Settings settings = kSettings;
+    settings.lean = true;
+    settings.failures = 3;
+    settings.window = core::kMinRing - 1;
+    stage.add("a", settings);
+    record_before(stage, true);
+    record_before(stage, false);
+  }
+  void thread(unsigned who) {
+    const Cell at = cell(who);
+    if (who == 0) {
+      for (std::uint32_t i = 0; i < core::kMinRing - 1; ++i)
+        require(record(at, 0, i == 0).status == RecordStatus::counted, "an outcome of the period is counted");
+    } else if (!at.leaves_out_success(0)) {
+      require(record(at, 0, false).status == RecordStatus::counted, "an outcome of the period is counted");
+    }
+  }
+  void end() {
+    typename core::Ring<Env>::Tail tail;
+    require(cell(0).core().ring().locate_tail(tail), "the tail is where the hint says");
+    require(tail.position == 2 * core::kMinRing + 2, "a success is recorded where a failure is near");
+  }
+};
+
 // ---- what an admit sees
 // --------------------------------------------------------------------------------------------------
 
@@ -915,6 +943,7 @@ constexpr Entry kCases[] = {
     entry<Trip, "trip">("three failures where two open", 50'000),
     entry<TripHelped, "trip-helped">("a flagged entry whose author is dead, and two that come by", 50'000),
     entry<Append, "append">("three appenders, across a position where the hint is raised", 100'000),
+    entry<Lean, "lean">("a success that may be left out, a ring behind a failure", 20'000),
     entry<Message, "message">("what a committer did before, read by whoever is admitted after", 100'000),
     entry<ProbeLimit, "probe-limit">("three admits after the cooldown, two probes allowed", 50'000),
     entry<ProbeVerdicts, "probe-verdicts">("verdicts of two probes, one of them twice", 50'000),
