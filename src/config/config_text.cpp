@@ -154,7 +154,7 @@ template <std::unsigned_integral Number>
     into = accounting;
     return {};
   }
-  return refused(node, field, "one of \"exact\", \"lean\"");
+  return refused(node, field, R"(one of "exact", "lean")");
 }
 
 [[nodiscard]] Complaint read(const toml::node& node, const std::string& field, std::optional<Millis>& into,
