@@ -188,6 +188,12 @@ TEST(ConfigText, DoesNotInheritFromTheBreakerBefore) {
   EXPECT_EQ(read("[[breaker]]\nname='a'\nprobe_limit=3\n[[breaker]]\nname='b'\n").breakers.at(1).probe_limit, 1U);
 }
 
+TEST(ConfigText, SetsTheAccounting) {
+  EXPECT_EQ(read(breaker_with("accounting = 'lean'")).breakers.at(0).accounting, Accounting::lean);
+  EXPECT_EQ(read(breaker_with("accounting = 'exact'")).breakers.at(0).accounting, Accounting::exact);
+  EXPECT_EQ(read(breaker_with("")).breakers.at(0).accounting, Accounting::exact);
+}
+
 // --- what is refused ---
 
 TEST(ConfigText, RefusesKeysThatItDoesNotKnow) {
@@ -240,6 +246,8 @@ TEST(ConfigText, RefusesValuesOfTheWrongType) {
       {"failure_rate = true", "f.toml:3:16: failure_rate is true; it must be a table, or false for none"},
       {"ramp_up = '10s'", "f.toml:3:11: ramp_up is '10s' (a string); it must be a table, or false for none"},
       {"reclaim_dead_probes = 1", "f.toml:3:23: reclaim_dead_probes is 1 (an integer); it must be true or false"},
+      {"accounting = 'fast'", R"(f.toml:3:14: accounting is 'fast' (a string); it must be one of "exact", "lean")"},
+      {"accounting = true", R"(f.toml:3:14: accounting is true; it must be one of "exact", "lean")"},
   };
   for (const auto& [line, message] : cases)
     EXPECT_EQ(refusal(breaker_with(line)), message);
