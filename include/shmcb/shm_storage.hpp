@@ -136,8 +136,8 @@ class ShmStorage {
   [[nodiscard]] CountersResult counters() const noexcept {
     CountersResult result;
     result.error = named(cell_.counters(now_us(), result.counters));
-    result.counters.successes += notes_.left_out();  // those not told to the others yet
-    result.counters.completed += notes_.left_out();
+    result.counters.successes += notes_.untold();  // those not told to the others yet
+    result.counters.completed += notes_.untold();
     return result;
   }
 
@@ -292,10 +292,10 @@ class ShmStorage {
   }
 
   void end_handle() noexcept {
-    if (notes_.left_out() != 0) tell_left_out();
+    if (notes_.untold() != 0) tell_left_out();
   }
   [[gnu::noinline]] void tell_left_out() noexcept {
-    if (const std::uint64_t left_out = notes_.take_left_out(); left_out != 0) cell_.count_left_out(left_out);
+    if (const std::uint64_t left_out = notes_.take_untold(); left_out != 0) cell_.count_left_out(left_out);
   }
 
   [[nodiscard, gnu::noinline]] RecordResult record_probe(const Token& token, Outcome outcome,

@@ -315,8 +315,8 @@ struct Append : Recording<Append, 3> {
   }
 };
 
-/// Lean accounting: a failure, and a ring later a success whose thread has not heard of it but by the hint. Were it left
-/// out, then at no point: in front of the second failure's leaving the window it would have pushed out the first.
+/// Lean accounting: a failure, and a ring later a success whose thread has not heard of it but by the hint. Were it
+/// left out, then at no point: in front of the second failure's leaving the window it would have pushed out the first.
 struct Lean : Recording<Lean, 2> {
   static void build(Stage<Env>& stage) {
     Settings settings = kSettings;

@@ -113,6 +113,56 @@ TEST_F(BoundedWork, OnARingThatNoProcessWroteIsSpentAndThenAnError) {
   EXPECT_LT(Watched::steps, kMost);
 }
 
+TEST_F(BoundedWork, WherePositionsEndIsLittle) {
+  open(2, 2);
+  auto& cells = *made->segment().view().breaker(0);
+  const core::RingWord ring{core::StdEnv::load(cells.ring, core::StdEnv::relaxed)};
+  auto* slots = made->segment().view().ring(ring);
+  ASSERT_EQ(ring.capacity(), 16U);
+  // A ring whose tail is 13 in front of the last position there is.
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    const std::uint64_t lap = i < 3 ? 0x1FF : 0x1FE;
+    core::StdEnv::store(slots[i], core::Slot<core::StdWidths>::make(lap, 0, {}, 1'000).bits, core::StdEnv::relaxed);
+  }
+  core::StdEnv::store(cells.hint, ~std::uint64_t{0} - 19, core::StdEnv::relaxed);
+  constexpr std::uint64_t kLittle = 1'000'000;
+  core::CellState state;
+  (void)cell.snapshot(state);
+  EXPECT_LT(Watched::steps, kLittle);
+  Watched::steps = 0;
+  (void)cell.record_allowed({.failure = true, .now_us = 1'000}, start, kNoChance);
+  EXPECT_LT(Watched::steps, kLittle);
+  for (const std::uint64_t from : {~std::uint64_t{0}, ~std::uint64_t{0} - 8, std::uint64_t{1}}) {
+    start.start_from(from);
+    Watched::steps = 0;
+    (void)cell.count_plainly<true>(0, 1'000, start);
+    (void)cell.count_plainly<false>(0, 1'000, start);
+    EXPECT_LT(Watched::steps, kLittle);
+  }
+}
+
+// A snapshot that copied the record of one Closed period and counts when another has begun shows one of the two.
+TEST_F(BoundedWork, ASnapshotMixesNoTwoPeriods) {
+  for (std::uint64_t after = 1; after < 200; ++after) {
+    open(5, 10);
+    for (int i = 0; i < 4; ++i)
+      (void)others.record_allowed({.failure = true, .now_us = 1'000}, others_start, kNoChance);
+    Watched::steps = 0;
+    Watched::meanwhile = [&] {
+      if (Watched::steps != after) return;
+      Watched::meanwhile = nullptr;
+      ASSERT_EQ(others.force(CircuitState::closed, 2'000, kNoChance).error, Errc::ok);
+      for (int i = 0; i < 4; ++i)
+        (void)others.record_allowed({.period = 1, .failure = true, .now_us = 2'000}, others_start, kNoChance);
+    };
+    core::CellState state;
+    ASSERT_EQ(cell.snapshot(state), Errc::ok);
+    Watched::meanwhile = nullptr;
+    ASSERT_LE(state.failures, 4U) << "forced at step " << after;
+    if (Watched::steps < after) break;
+  }
+}
+
 TEST(Place, WithALargerPieceThanIsWantedServesASmallerWindow) {
   const TestSegment made(SegmentOptions{.breakers = 2, .ring_slots = 64, .participants = 2});
   const auto& view = made.segment().view();

@@ -40,6 +40,7 @@ template <class Env>
   const Ring<Env>& ring = core.ring();
   RatioRule rule;
   if (!core.look_plainly(period, rule)) return false;  // the control word again, as in AppendOutcome::check_period
+  if (position <= rule.window_begin) return false;     // the first of its period: not before the opening
   const std::int64_t oldest_us = (static_cast<std::int64_t>(time_us / 1'000) - rule.within_ms) * 1'000;
   const auto begin = std::max(rule.window_begin, position - std::min<Bits>(ring.capacity() - 1, rule.window - 1));
   // Where the oldest that the window has room for counts, all behind it do.
@@ -192,6 +193,8 @@ class AppendOutcome {
     }
     const Bits least = previous.time_us() + (ring().lap_tag_wraps(tail_.position) ? 1 : 0);
     time_us_ = std::max(time_us_, std::min(least, Entry::kMaxTime));
+    // Also behind an entry of an older period whose tag has come round.
+    if constexpr (kJudged) return not_before_opening();
     return Next::go_on;
   }
 

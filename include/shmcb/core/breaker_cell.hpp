@@ -175,11 +175,14 @@ class BreakerCell {
       if (!core_.load(word, record, word::end, work)) break;
       if (!core_.versions_left(word)) return Errc::version_exhausted;     // rather than begin a new period
       if (record.settings.revision > settings.revision) return Errc::ok;  // a newer one has come in between: it stays
-      if (record.leaves_out) {
-        // While successes are left out, those in the ring are of an earlier time: other numbers begin without them.
+      if (record.left_out) {
+        // While successes are left out, those in the ring are of an earlier time: other numbers begin without them. And
+        // a rate among the outcomes that are there would be one without those that are not.
         typename Ring<Env>::Tail tail;
         if (!core_.ring().locate_tail(tail)) continue;
-        if (!core_.records_all()) record.window_begin = std::max(record.window_begin, tail.position);
+        const bool rates = settings.judges_successes() && !record.settings.judges_successes();
+        const bool begins = rates || (record.leaves_out && !core_.records_all());
+        if (begins) record.window_begin = std::max(record.window_begin, tail.position);
       }
       const bool grows = record.settings.window < settings.window || record.settings.within_ms < settings.within_ms;
       if (grows) {

@@ -270,7 +270,7 @@ struct Opening {
   /// From the words of a record by these names.
   [[nodiscard]] static constexpr Opening of(std::uint64_t opened_at, std::uint64_t counts,
                                             std::uint64_t open_until) noexcept {
-    return {.opened_at = static_cast<rules::Tick>(opened_at) - 1,
+    return {.opened_at = static_cast<rules::Tick>(opened_at - 1),
             .open_until = static_cast<rules::Tick>(open_until),
             .probe_successes = coding::high(counts),
             .probes_out = (coding::low(counts) >> 24U) & 0xFFU,
@@ -278,7 +278,7 @@ struct Opening {
   }
   /// False: corrupt. (What is negative is too large without its sign.)
   [[nodiscard]] constexpr bool valid() const noexcept {
-    return static_cast<std::uint64_t>(opened_at + 1) <= kMaxTick && probes_out <= kMaxProbes &&
+    return static_cast<std::uint64_t>(opened_at) + 1 <= kMaxTick && probes_out <= kMaxProbes &&
            static_cast<std::uint64_t>(open_until) <= kMaxTick + kMaxDurationMs;
   }
 };

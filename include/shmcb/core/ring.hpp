@@ -50,6 +50,7 @@ class alignas(kLine) LocalNotes {
     if (this == &other) return *this;
     start_from(other.start());
     left_out_.store(0, std::memory_order_relaxed);
+    told_.store(0, std::memory_order_relaxed);
     return *this;
   }
   ~LocalNotes() = default;
@@ -60,18 +61,26 @@ class alignas(kLine) LocalNotes {
   void start_from(std::uint64_t position) noexcept { start_.store(position, std::memory_order_relaxed); }
 
   /// One more success that was left out of the ring. True: so many that they are to be told to the segment, by
-  /// `take_left_out`. (Of threads that share a handle one may overwrite what another has just counted.)
+  /// `take_untold`. (Of threads that share a handle one may overwrite what another has just counted.)
   [[nodiscard]] bool leave_one_out() noexcept {
-    const std::uint64_t count = left_out() + 1;
+    const std::uint64_t count = left_out_.load(std::memory_order_relaxed) + 1;
     left_out_.store(count, std::memory_order_relaxed);
-    return count >= kBatch;
+    return count % kBatch == 0;
   }
-  /// Those not told yet.
-  [[nodiscard]] std::uint64_t left_out() const noexcept { return left_out_.load(std::memory_order_relaxed); }
-  /// The same, and from now on none. 0 in a forked child, whose first ones cannot be told from its parent's.
-  [[nodiscard]] std::uint64_t take_left_out() noexcept {
-    const std::uint64_t count = left_out_.exchange(0, std::memory_order_relaxed);
-    return process_.exchange(current_process(), std::memory_order_relaxed) == current_process() ? count : 0;
+  /// Those that were not told to the segment yet. 0 in a forked child until it has told some.
+  [[nodiscard]] std::uint64_t untold() const noexcept {
+    const std::uint64_t count = left_out_.load(std::memory_order_relaxed);
+    const std::uint64_t told = told_.load(std::memory_order_relaxed);
+    const bool ours = process_.load(std::memory_order_relaxed) == current_process();
+    return ours && count > told ? count - told : 0;
+  }
+  /// The same, and from now on they are told. 0 in a forked child, whose first ones cannot be told from its parent's.
+  [[nodiscard]] std::uint64_t take_untold() noexcept {
+    std::uint64_t told = told_.load(std::memory_order_relaxed);
+    const std::uint64_t count = left_out_.load(std::memory_order_relaxed);
+    // Only ever raised: what one thread overwrites of another's count is lost, and never told twice.
+    if (count <= told || !told_.compare_exchange_strong(told, count, std::memory_order_relaxed)) return 0;
+    return process_.exchange(current_process(), std::memory_order_relaxed) == current_process() ? count - told : 0;
   }
 
  private:
@@ -79,6 +88,7 @@ class alignas(kLine) LocalNotes {
 
   std::atomic<std::uint64_t> start_{0};
   std::atomic<std::uint64_t> left_out_{0};
+  std::atomic<std::uint64_t> told_{0};
   std::atomic<std::uint64_t> process_{current_process()};
 };
 
@@ -136,7 +146,8 @@ class Ring {
 
   /// One look for the tail from `from`; false: what was seen does not fit together, look again from the hint.
   [[nodiscard, gnu::always_inline]] bool find_tail(Position from, Tail& tail) const noexcept {
-    for (Position position = from; position <= from + kHintEvery; ++position) {
+    Position position = from;
+    for (std::uint64_t scanned = 0; scanned <= kHintEvery; ++scanned, ++position) {
       // sync: ring (acquire): a free slot that was touched comes with the control word before the period that it begins
       const Entry entry{Env::load(slot(position), Env::acquire)};
       if (holds(position, entry)) continue;
@@ -175,16 +186,17 @@ class Ring {
   template <typename Env::Order kOrder, bool kSlow>
   [[nodiscard, gnu::always_inline]] Flags count_flags(Position begin, Position end) const noexcept {
     Flags flags;
-    for (Position from = begin; from < end;) {
-      const Position to = std::min(end, lap_begin(from) + capacity());
-      const Word* const slots = &slot(from);
+    std::uint64_t left = begin < end ? std::min(end - begin, capacity()) : 0;
+    for (std::uint64_t from = begin & mask_; left != 0; from = 0) {  // lap by lap
+      const std::uint64_t length = std::min(left, capacity() - from);
+      const Word* const slots = &slots_[from];
 #pragma GCC unroll 4
-      for (std::uint64_t i = 0; i < to - from; ++i) {
+      for (std::uint64_t i = 0; i < length; ++i) {
         const Bits bits = Env::load(slots[i], kOrder);
         flags.failures += bits >> Entry::kFailureShift & 1U;
         if constexpr (kSlow) flags.slow += bits >> Entry::kSlowShift & 1U;
       }
-      from = to;
+      left -= length;
     }
     return flags;
   }
@@ -284,7 +296,8 @@ class WindowCount {
     end_ = first_ = end;
     flags_ = {};
     if (limit >= end) return true;
-    if (counts(limit, ring_.at(limit), oldest)) {
+    // The newest: who only looks may have a record of an earlier period.
+    if (counts(limit, ring_.at(limit), oldest) && counts(end - 1, ring_.at(end - 1), oldest)) {
       first_ = limit;
       // relaxed: an entry written over meanwhile moves the tail, and our swap fails. acquire: where there is no swap,
       // the oldest is looked at once more, which is written over before all others

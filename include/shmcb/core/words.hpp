@@ -3,6 +3,7 @@
 // them.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "shmcb/types.hpp"
@@ -112,11 +113,11 @@ struct ControlWord {
   }
   /// The same, where no mode and no ramp is set either. ONE compare.
   [[nodiscard]] constexpr bool plainly_in_period(Bits generation_of_period) const noexcept {
-    return (bits & ~kMoves & ~in_plain_closed(Successes::left_out)) == generation_of_period << kGenerationShift;
+    return (bits & ~kMoves & ~in_plain_closed(Successes::left_out)) == rotated(generation_of_period);
   }
   /// The same, where successes may be left out.
   [[nodiscard]] constexpr bool leaves_out_in_period(Bits generation_of_period) const noexcept {
-    return (bits & ~kMoves) == (in_plain_closed(Successes::left_out) | generation_of_period << kGenerationShift);
+    return (bits & ~kMoves) == in_plain_closed(Successes::left_out) + rotated(generation_of_period);
   }
 
   /// {generation, version} as one number: the identity of the change that this word is, and so of a probe admitted by
@@ -139,6 +140,11 @@ struct ControlWord {
 
  private:
   static constexpr Bits kMoves = ((kMaxRecords - 1) << kRecordShift) | low_bits(kGenerationShift);
+
+  /// A generation at its place in the word; of a number that is none, no bit gets lost.
+  [[nodiscard]] static constexpr Bits rotated(Bits generation) noexcept {
+    return std::rotl(generation, int{kGenerationShift});
+  }
 
   /// The bits above the record of a word that is Closed, automatic, without a ramp.
   [[nodiscard]] static constexpr Bits in_plain_closed(Successes successes) noexcept {
