@@ -88,11 +88,14 @@ class Stage {
       Errc error = Errc::ok;
       spare_[i] = core::RecordPool<Env>(view_, presence(i)).claim(error);
     }
-    const auto& cells = *view_.breaker(0);
+    tail_ = 0;
+    auto& cells = *view_.breaker(0);
     const core::RingWord word{Env::load(cells.ring, Env::acquire)};
-    typename core::Ring<Env>::Tail tail;
-    const core::Ring<Env> ring(view_.ring(word), word.capacity(), &view_.breaker(0)->hint);
-    if (ring.locate_tail(tail) && tail.position > ring.capacity()) tail_ = tail.position;
+    if (auto* slots = view_.ring(word); slots != nullptr) {  // else the place is free
+      typename core::Ring<Env>::Tail tail;
+      const core::Ring<Env> ring(slots, word.capacity(), &cells.hint);
+      if (ring.locate_tail(tail) && tail.position > ring.capacity()) tail_ = tail.position;
+    }
     scheduler_.begin_scenario();
   }
   /// What belongs to the processes, as at the beginning of an execution.
